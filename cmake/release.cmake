@@ -1,0 +1,3 @@
+# cmake -C cmake/release.cmake -B build/release: what the default is, said explicitly.
+set(CMAKE_BUILD_TYPE Release CACHE STRING "")
+set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG" CACHE STRING "")

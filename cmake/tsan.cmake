@@ -1,0 +1,11 @@
+# cmake -C cmake/tsan.cmake -B build/tsan: clang's thread sanitizer on the tests that share memory
+# between threads.
+set(CMAKE_CXX_COMPILER clang++ CACHE STRING "")
+set(CMAKE_BUILD_TYPE Debug CACHE STRING "")
+set(CMAKE_CXX_FLAGS "-DHALFSTEP_ASSERTIONS=1" CACHE STRING "")
+set(CMAKE_CXX_FLAGS_DEBUG "-O1" CACHE STRING "")
+set(HALFSTEP_SANITIZE "thread" CACHE STRING "")
+set(HALFSTEP_ONLY_TESTS "${CMAKE_CURRENT_LIST_DIR}/thread_tests.txt" CACHE STRING "")
+set(HALFSTEP_CONTRACT_TESTS OFF CACHE BOOL "")
+set(HALFSTEP_BUILD_BENCH OFF CACHE BOOL "")
+set(HALFSTEP_BUILD_EXAMPLES OFF CACHE BOOL "")

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+// Everything of autograd/: the tape, its ops, recompute segments, gradient checks.
+// For programs; our own headers include what they use.
+#pragma once
+
+#include <halfstep/autograd/checkpoint.hpp>
+#include <halfstep/autograd/gradient_check.hpp>
+#include <halfstep/autograd/gradients.hpp>
+#include <halfstep/autograd/graph.hpp>
+#include <halfstep/autograd/op.hpp>
+#include <halfstep/autograd/ops/add.hpp>
+#include <halfstep/autograd/ops/add_losses.hpp>
+#include <halfstep/autograd/ops/attention.hpp>
+#include <halfstep/autograd/ops/cast.hpp>
+#include <halfstep/autograd/ops/constant.hpp>
+#include <halfstep/autograd/ops/cross_entropy.hpp>
+#include <halfstep/autograd/ops/dropout.hpp>
+#include <halfstep/autograd/ops/embedding.hpp>
+#include <halfstep/autograd/ops/gelu.hpp>
+#include <halfstep/autograd/ops/layer_norm.hpp>
+#include <halfstep/autograd/ops/linear.hpp>
+#include <halfstep/autograd/ops/multiply.hpp>
+#include <halfstep/autograd/ops/rms_norm.hpp>
+#include <halfstep/autograd/ops/squared_error.hpp>
+#include <halfstep/autograd/ops/use.hpp>
+#include <halfstep/autograd/segment.hpp>
+#include <halfstep/autograd/sweep.hpp>
+#include <halfstep/autograd/tape.hpp>
+#include <halfstep/autograd/variable.hpp>

@@ -1,0 +1,11 @@
+// SPDX-License-Identifier: MIT
+// Everything of train/: the training loop, evaluation, metrics.
+// For programs; our own headers include what they use.
+#pragma once
+
+#include <halfstep/train/evaluate.hpp>
+#include <halfstep/train/fit.hpp>
+#include <halfstep/train/metrics.hpp>
+#include <halfstep/train/progress.hpp>
+#include <halfstep/train/sample.hpp>
+#include <halfstep/train/step_info.hpp>
