@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+// Memory for vector kernels: 64-byte aligned, whole cache lines, huge pages asked for where they
+// help. Not accounted: what training takes comes from tensor/, which feeds the ledger.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <utility>
+
+#include <sys/mman.h>
+
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/views.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG::core {
+
+/// A cache line, and the width of an AVX-512 register, in bytes.
+inline constexpr std::int64_t alignment = 64;
+/// From this size on a buffer starts at a huge page and asks for them, in bytes.
+inline constexpr std::int64_t huge_page = std::int64_t{2} << 20;
+
+enum class Fill : std::uint8_t { none, zero };
+
+/// Owns bytes. The memory extends to the end of its last cache line, so a 64-byte load that starts
+/// within the buffer at a multiple of 64 stays within it.
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+
+  /// @throws ShapeError for a size below 0 or above 2^62, MemoryError if there is not so much.
+  explicit AlignedBuffer(std::int64_t bytes, Fill fill = Fill::none) : bytes_(bytes) {
+    if (bytes < 0 || bytes > (std::int64_t{1} << 62)) {
+      fail<ShapeError>("AlignedBuffer: asked for ", bytes,
+                       " bytes, which is no size of a buffer. Did a product of sizes overflow?");
+    }
+    if (bytes == 0) return;
+    const std::int64_t unit = bytes >= huge_page ? huge_page : alignment;
+    const auto whole = static_cast<std::size_t>(round_up(bytes, unit));
+    data_ = static_cast<std::byte*>(std::aligned_alloc(static_cast<std::size_t>(unit), whole));
+    if (data_ == nullptr) {
+      fail<MemoryError>("AlignedBuffer: the system has no ", bytes,
+                        " bytes left for this process. Is the batch or the model too large?");
+    }
+    // Advice: where the system refuses, small pages do.
+    if (unit == huge_page) static_cast<void>(madvise(data_, whole, MADV_HUGEPAGE));
+    if (fill == Fill::zero) std::memset(data_, 0, whole);
+  }
+
+  AlignedBuffer(AlignedBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  AlignedBuffer(const AlignedBuffer&) = delete;
+  AlignedBuffer& operator=(const AlignedBuffer&) = delete;
+  ~AlignedBuffer() { std::free(data_); }
+
+  /// Null if the size is 0.
+  [[nodiscard]] std::byte* data() { return data_; }
+  [[nodiscard]] const std::byte* data() const { return data_; }
+  [[nodiscard]] std::int64_t size() const { return bytes_; }
+
+  /// The memory as elements of T, as many as fit whole.
+  template <class T>
+  requires std::is_trivially_copyable_v<T>
+  [[nodiscard]] std::span<T> as() {
+    return {reinterpret_cast<T*>(data_), static_cast<std::size_t>(bytes_) / sizeof(T)};
+  }
+  template <class T>
+  requires std::is_trivially_copyable_v<T>
+  [[nodiscard]] std::span<const T> as() const {
+    return {reinterpret_cast<const T*>(data_), static_cast<std::size_t>(bytes_) / sizeof(T)};
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG::core

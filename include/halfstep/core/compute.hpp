@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+// What a kernel is handed besides its data: the path to take, the threads to share, the counters to
+// feed. A Compute is a view; `Runtime` owns what it points to.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/counters.hpp>
+#include <halfstep/core/float_environment.hpp>
+#include <halfstep/core/isa.hpp>
+#include <halfstep/core/pool.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG::core {
+
+/// Where and how a kernel runs. Default: the process's default path, on the calling thread.
+struct Compute {
+  Isa isa = default_isa();
+  ThreadPool* pool = nullptr;    ///< null: the calling thread alone
+  Counters* counters = nullptr;  ///< null: nothing is counted
+
+  [[nodiscard]] int threads() const { return pool == nullptr ? 1 : pool->size(); }
+
+  /// Calls body(begin, end, worker) on disjoint contiguous ranges that cover [0, count), at least
+  /// `grain` items each, under the house's floating-point environment (see float_environment.hpp).
+  /// worker is in [0, threads()) and no two calls at a time share one: it indexes scratch memory.
+  /// The caller's environment is restored on every way out; an exception of a body reaches the
+  /// caller after all bodies have returned. Allocates nothing. Within a body it runs on the calling
+  /// thread alone, under the number that this has already.
+  template <class Body>
+  void parallel(std::int64_t count, std::int64_t grain, Body&& body) const {
+    if (count <= 0) return;
+    using Stored = std::remove_reference_t<Body>;
+    const auto call = [](void* context, std::int64_t begin, std::int64_t end, int worker) {
+      (*static_cast<Stored*>(context))(begin, end, worker);
+    };
+    auto* context = const_cast<void*>(static_cast<const void*>(std::addressof(body)));
+    if (pool == nullptr) {
+      call_in_float_environment(call, context, 0, count, 0);
+      return;
+    }
+    const std::int64_t parts =
+        std::clamp<std::int64_t>(count / std::max<std::int64_t>(grain, 1), 1, pool->size());
+    pool->run(count, static_cast<int>(parts), call, context);
+  }
+};
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG::core

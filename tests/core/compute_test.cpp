@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+#include <halfstep/core/compute.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <stdexcept>
+
+#include <gtest/gtest.h>
+
+#if defined(__has_feature)
+#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
+#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
+#endif
+
+#if !SANITIZED  // which have their own operator new
+namespace {
+std::atomic<long> allocations{0};
+}
+// Counts what the C++ of this program allocates, on all threads.
+void* operator new(std::size_t bytes) {
+  ++allocations;
+  void* const memory = std::malloc(bytes);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+#endif
+
+namespace {
+using namespace halfstep::core;
+
+TEST(Compute, WithoutAPoolCallsOnceOnTheCallingThread) {
+  const Compute compute;
+  EXPECT_EQ(compute.threads(), 1);
+  int calls = 0;
+  compute.parallel(10, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+    ++calls;
+    EXPECT_EQ(begin, 0);
+    EXPECT_EQ(end, 10);
+    EXPECT_EQ(worker, 0);
+  });
+  compute.parallel(0, 1, [&](auto, auto, int) { ++calls; });
+  compute.parallel(-3, 1, [&](auto, auto, int) { ++calls; });
+  EXPECT_EQ(calls, 1);
+}
+TEST(Compute, GivesEveryRangeAtLeastItsGrain) {
+  ThreadPool pool(4);
+  const Compute compute{.pool = &pool};
+  EXPECT_EQ(compute.threads(), 4);
+  for (const std::int64_t grain : {-1, 0, 1, 3, 10, 33, 1000}) {
+    for (const std::int64_t count : {1, 2, 9, 10, 99, 100}) {
+      std::atomic<std::int64_t> covered = 0, calls = 0;
+      compute.parallel(count, grain, [&](std::int64_t begin, std::int64_t end, int) {
+        EXPECT_GE(end - begin, std::min(count, grain));
+        covered += end - begin;
+        ++calls;
+      });
+      EXPECT_EQ(covered, count);
+      EXPECT_EQ(calls, std::clamp<std::int64_t>(count / std::max<std::int64_t>(grain, 1), 1, 4));
+    }
+  }
+}
+TEST(Compute, ASmallNestedLoopKeepsTheWorkersNumber) {
+  ThreadPool pool(3);
+  const Compute compute{.pool = &pool};
+  compute.parallel(3, 1, [&](auto, auto, int outer) {
+    compute.parallel(1, 1, [&](auto, auto, int inner) { EXPECT_EQ(inner, outer); });
+  });
+}
+#if !SANITIZED
+TEST(Compute, AllocatesNothing) {
+  ThreadPool pool(3);
+  const Compute compute{.pool = &pool};
+  std::int64_t sums[3] = {};
+  const auto body = [&](std::int64_t begin, std::int64_t end, int worker) {
+    for (; begin < end; ++begin)
+      sums[worker] += begin;
+  };
+  const long before = allocations;
+  for (int i = 0; i < 100; ++i)
+    compute.parallel(1000, 1, body);
+  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(sums[0] + sums[1] + sums[2], 100 * 999 * 500);
+  ::operator delete(::operator new(8));
+  EXPECT_EQ(allocations, before + 1);  // the count counts
+}
+#endif
+TEST(Compute, PassesAnExceptionOn) {
+  ThreadPool pool(2);
+  for (ThreadPool* const one : {static_cast<ThreadPool*>(nullptr), &pool}) {
+    const Compute compute{.pool = one};
+    EXPECT_THROW(compute.parallel(10, 1, [](auto, auto, int) { throw std::range_error("x"); }),
+                 std::range_error);
+  }
+}
+TEST(Compute, TakesAConstantAndATemporaryBody) {
+  static int calls = 0;
+  const auto constant = [](std::int64_t, std::int64_t, int) { ++calls; };
+  Compute{}.parallel(1, 1, constant);
+  Compute{}.parallel(1, 1, [](std::int64_t, std::int64_t, int) mutable { ++calls; });
+  EXPECT_EQ(calls, 2);
+}
+}  // namespace
