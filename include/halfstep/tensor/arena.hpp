@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+// Memory that comes and goes within a step: activations, their gradients, workspace. One range of
+// addresses is reserved at first and backed as it is touched, so blocks never move, and after the
+// largest step nothing is asked of the system any more. A dry arena places blocks by the same rule
+// and has no memory. Not for: what outlives a step (tensor/memory.hpp).
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <sys/mman.h>
+
+#include <halfstep/core/assert.hpp>
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/ledger.hpp>
+#include <halfstep/core/strict_math.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG::tensor {
+
+/// A place in an arena. Owns nothing: `Arena::release` gives it back, `Arena::clear` all of them.
+struct Block {
+  std::int64_t offset = 0;
+  std::int64_t bytes = 0;  ///< as allocated, a multiple of 64; 0 means none
+  core::Category category = core::Category::activations;
+};
+
+/// First fit in order of addresses; neighbours are joined on release. The ledger sees each block
+/// while it lives, in multiples of 64 bytes. Not for two threads at a time.
+class Arena {
+ public:
+  static constexpr std::int64_t alignment = 64;
+  enum class Kind { real, dry };
+
+  /// @throws Error if not even 64 MiB of addresses can be reserved.
+  explicit Arena(core::Ledger& ledger, Kind kind = Kind::real) : ledger_(ledger) {
+    free_.reserve(64);
+    if (kind == Kind::dry) return;
+    constexpr std::int64_t most = std::int64_t{1} << 40;
+    constexpr std::int64_t least = std::int64_t{1} << 26;
+    for (std::int64_t bytes = most; bytes >= least; bytes /= 2) {
+      void* at = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (at == MAP_FAILED) continue;  // a limit on addresses (ulimit -v, overcommit): try half
+      base_ = static_cast<std::byte*>(at);
+      reserved_ = bytes;
+      madvise(at, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+      return;
+    }
+    core::fail<Error>("Arena: the system refused to reserve ", least,
+                      " bytes of addresses. Is ulimit -v set very low?");
+  }
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  ~Arena() {
+    clear();
+    if (base_ != nullptr) munmap(base_, static_cast<std::size_t>(reserved_));
+  }
+
+  [[nodiscard]] bool dry() const { return base_ == nullptr; }
+
+  /// A block of at least `bytes`, its content undefined. @throws Error if the addresses are used up.
+  [[nodiscard]] Block allocate(std::int64_t bytes, core::Category category) {
+    if (bytes <= 0) return {0, 0, category};
+    bytes = (bytes + alignment - 1) / alignment * alignment;
+    Block block{0, bytes, category};
+    const auto hole = std::find_if(free_.begin(), free_.end(), [&](const Hole& h) { return h.bytes >= bytes; });
+    if (hole != free_.end()) {
+      block.offset = hole->offset;
+      hole->offset += bytes;
+      hole->bytes -= bytes;
+      if (hole->bytes == 0) free_.erase(hole);
+    } else {
+      if (!dry() && end_ + bytes > reserved_) {
+        core::fail<Error>("Arena: ", bytes, " bytes more than the ", end_, " in use do not fit into the ",
+                          reserved_, " reserved. A smaller batch or context needs less; so does recompute.");
+      }
+      block.offset = end_;
+      end_ += bytes;
+      high_water_ = std::max(high_water_, end_);
+    }
+    ledger_.add(category, bytes);
+    live_[static_cast<std::size_t>(category)] += bytes;
+    return block;
+  }
+
+  /// Gives `block` back and makes it an empty one. Nothing happens for an empty one.
+  void release(Block& block) {
+    if (block.bytes == 0) return;
+    ledger_.remove(block.category, block.bytes);
+    live_[static_cast<std::size_t>(block.category)] -= block.bytes;
+    auto next = std::lower_bound(free_.begin(), free_.end(), block.offset,
+                                 [](const Hole& h, std::int64_t offset) { return h.offset < offset; });
+    const bool joins_next = next != free_.end() && block.offset + block.bytes == next->offset;
+    const bool joins_previous = next != free_.begin() && std::prev(next)->offset + std::prev(next)->bytes == block.offset;
+    if (joins_previous && joins_next) {
+      std::prev(next)->bytes += block.bytes + next->bytes;
+      free_.erase(next);
+    } else if (joins_previous) {
+      std::prev(next)->bytes += block.bytes;
+    } else if (joins_next) {
+      next->offset = block.offset;
+      next->bytes += block.bytes;
+    } else {
+      free_.insert(next, {block.offset, block.bytes});
+    }
+    if (!free_.empty() && free_.back().offset + free_.back().bytes == end_) {
+      end_ = free_.back().offset;
+      free_.pop_back();
+    }
+    block.bytes = 0;
+  }
+
+  /// Gives all blocks back. Their memory stays with the arena for the next step.
+  void clear() {
+    for (std::size_t c = 0; c < live_.size(); ++c) ledger_.remove(static_cast<core::Category>(c), live_[c]);
+    live_ = {};
+    free_.clear();
+    end_ = 0;
+  }
+
+  /// Where a block is. Not for a dry arena, which has no memory.
+  [[nodiscard]] std::byte* data(const Block& block) const {
+    HALFSTEP_ASSERT(!dry());
+    return base_ + block.offset;
+  }
+  /// The most addresses that were in use at a time, holes between blocks included.
+  [[nodiscard]] std::int64_t high_water() const { return high_water_; }
+
+ private:
+  struct Hole {
+    std::int64_t offset, bytes;
+  };
+
+  core::Ledger& ledger_;
+  std::byte* base_ = nullptr;
+  std::int64_t reserved_ = 0, end_ = 0, high_water_ = 0;
+  std::vector<Hole> free_;  // by offset; no two touch
+  std::array<std::int64_t, core::categories> live_{};
+};
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG::tensor

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// One long-lived block of memory that the ledger knows: weights, masters, moments, gradient sums.
+// Not for: what comes and goes within a step (tensor/arena.hpp).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include <halfstep/core/aligned.hpp>
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/ledger.hpp>
+#include <halfstep/core/strict_math.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG::tensor {
+
+/// `count` elements of T, aligned to 64 bytes, zero at first, entered in `ledger` under `category`
+/// with exactly count x sizeof(T) bytes until destroyed. Movable; the ledger must outlive it.
+template <class T>
+class Memory {
+ public:
+  Memory() = default;
+  Memory(core::Ledger& ledger, core::Category category, std::int64_t count)
+      : buffer_(count * static_cast<std::int64_t>(sizeof(T)), core::Fill::zero), ledger_(&ledger), category_(category), count_(count) {
+    ledger.add(category, bytes());
+  }
+  Memory(Memory&& other) noexcept { swap(other); }
+  Memory& operator=(Memory&& other) noexcept {
+    Memory taken(std::move(other));
+    swap(taken);
+    return *this;
+  }
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+  ~Memory() {
+    if (ledger_ != nullptr) ledger_->remove(category_, bytes());
+  }
+
+  [[nodiscard]] T* data() { return reinterpret_cast<T*>(buffer_.data()); }
+  [[nodiscard]] const T* data() const { return reinterpret_cast<const T*>(buffer_.data()); }
+  [[nodiscard]] std::int64_t size() const { return count_; }
+  [[nodiscard]] std::int64_t bytes() const { return count_ * static_cast<std::int64_t>(sizeof(T)); }
+  [[nodiscard]] std::span<T> span() { return {data(), static_cast<std::size_t>(count_)}; }
+  [[nodiscard]] std::span<const T> span() const { return {data(), static_cast<std::size_t>(count_)}; }
+
+ private:
+  void swap(Memory& other) noexcept {
+    std::swap(buffer_, other.buffer_);
+    std::swap(ledger_, other.ledger_);
+    std::swap(category_, other.category_);
+    std::swap(count_, other.count_);
+  }
+
+  core::AlignedBuffer buffer_;
+  core::Ledger* ledger_ = nullptr;
+  core::Category category_ = core::Category::weights;
+  std::int64_t count_ = 0;
+};
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG::tensor

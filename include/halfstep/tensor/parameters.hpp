@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT
+// The parameters of a model: `Parameters<T>` owns their buffers, a `Scope` registers them under
+// names, a `Parameter` is the handle that layers hold. Not for: gradients (tensor/sink.hpp) or
+// optimizer state (optim/).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/ledger.hpp>
+#include <halfstep/core/random.hpp>
+#include <halfstep/core/runtime.hpp>
+#include <halfstep/core/strict_math.hpp>
+#include <halfstep/numeric/dtype.hpp>
+#include <halfstep/numeric/element.hpp>
+#include <halfstep/numeric/normal.hpp>
+#include <halfstep/tensor/memory.hpp>
+#include <halfstep/tensor/parameter_table.hpp>
+#include <halfstep/tensor/shape.hpp>
+#include <halfstep/tensor/state.hpp>
+#include <halfstep/tensor/store.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG {
+
+template <class T>
+class Parameters;
+
+/// A handle: which parameter of which store. Copied freely, owns nothing, const in a forward pass.
+/// The store must outlive its use.
+template <class T>
+struct Parameter {
+  Parameters<T>* store = nullptr;
+  ParameterId id;
+
+  [[nodiscard]] const tensor::ParameterInfo& info() const { return store->info(id); }
+  [[nodiscard]] const Shape& shape() const { return info().shape; }
+};
+
+/// A store and a name prefix: what a layer's constructor is given.
+template <class T>
+class Scope {
+ public:
+  Scope(Parameters<T>& store, std::string prefix) : store_(&store), prefix_(std::move(prefix)) {}
+
+  /// scope / "up" registers under "up.…", scope / "blocks" / 3 under "blocks.3.…".
+  [[nodiscard]] Scope operator/(std::string_view child) const { return {*store_, full(child)}; }
+  [[nodiscard]] Scope operator/(int index) const { return {*store_, full(std::to_string(index))}; }
+
+  /// Registers a parameter. @throws OptionError for a name that is taken or empty or holds a dot;
+  /// StateError once buffers are laid out (the first tape has begun).
+  Parameter<T> add(std::string_view name, const Shape& shape, Role role, Init init) const {
+    if (name.empty() || name.find('.') != std::string_view::npos) {
+      core::fail<OptionError>("Scope::add: '", name, "' is no name for a parameter: want one without dots. ",
+                              "For a prefix write scope / \"prefix\".");
+    }
+    return store_->add(full(name), shape, role, init);
+  }
+
+  /// The prefix itself: "blocks.3". Keys random draws that belong to this module.
+  [[nodiscard]] const std::string& name() const { return prefix_; }
+  [[nodiscard]] Parameters<T>& store() const { return *store_; }
+
+ private:
+  [[nodiscard]] std::string full(std::string_view child) const {
+    return prefix_.empty() ? std::string(child) : core::text(prefix_, '.', child);
+  }
+
+  Parameters<T>* store_;
+  std::string prefix_;
+};
+
+/// Owns the weights of a model in format T, contiguous in order of registration: sizeof(T) bytes an
+/// element, no padding. The Runtime must outlive it. Not movable: handles point to it.
+template <class T>
+class Parameters final : public tensor::ParameterTable {
+ public:
+  using gradient = numeric::plane_t<numeric::accumulator_t<T>>;  ///< float; double in a double model
+  using plane = numeric::plane_t<T>;  ///< T itself, or the real type of which a dual holds two planes
+  static constexpr int plane_count = numeric::planes<T>;
+
+  explicit Parameters(Runtime& runtime)
+      : ParameterTable(runtime, numeric::dtype_of<gradient>, plane_count), resident_(*this) {}
+
+  /// The root scope: a model is built by `Model<T> model(parameters, options…)`.
+  operator Scope<T>() { return scope(); }
+  [[nodiscard]] Scope<T> scope() { return Scope<T>(*this, ""); }
+  /// Model<T>(*this, args…), for callers that are generic in the model.
+  template <template <class> class Model, class... Args>
+  [[nodiscard]] Model<T> build(const Args&... args) {
+    return Model<T>(scope(), args...);
+  }
+
+  /// What `Scope::add` calls, with the full name.
+  Parameter<T> add(std::string name, const Shape& shape, Role role, Init init) {
+    for (const auto& info : infos_) {
+      if (info.name != name) continue;
+      if (twin_ && info.shape == shape && info.role == role) return {this, find(name)};
+      core::fail<OptionError>("Parameters: '", name, "' ", to_string(shape), " is registered already, with shape ",
+                              to_string(info.shape), ". Do two layers share a scope?");
+    }
+    if (laid_out_ || twin_) {
+      core::fail<StateError>("Parameters: '", name, "' comes too late: the buffers are laid out. ",
+                             "Build the whole model before the first tape begins.");
+    }
+    infos_.push_back({std::move(name), shape, role, init, count_, shape.elements(), 0});
+    count_ += shape.elements();
+    return {this, {static_cast<std::uint32_t>(infos_.size() - 1)}};
+  }
+
+  void lay_out() override {
+    if (laid_out_) return;
+    memory_ = tensor::Memory<plane>(runtime_.ledger(), core::Category::weights, count_ * plane_count);
+    laid_out_ = true;
+    for (const auto& info : infos_) initialise(info);
+  }
+
+  /// A store of element type U with the same parameters and their values, each converted with one
+  /// rounding; tangents are zero. Models built on it find their parameters by name.
+  template <class U>
+  [[nodiscard]] Parameters<U> as() {
+    lay_out();
+    return Parameters<U>(*this, 0);
+  }
+
+  /// Values of one parameter, resident store. Reading lays the buffers out.
+  [[nodiscard]] std::span<const plane> values(ParameterId id) {
+    lay_out();
+    return range(id);
+  }
+  [[nodiscard]] std::span<const plane> values(Parameter<T> parameter) { return values(parameter.id); }
+  /// The same for writing; advances the version, so that copies made from it are known to be old.
+  [[nodiscard]] std::span<plane> write(ParameterId id) {
+    lay_out();
+    ++infos_[id.index].version;
+    return range(id);
+  }
+  /// All elements in order of registration, for writing; advances every version.
+  [[nodiscard]] std::span<plane> write_all() {
+    lay_out();
+    for (auto& info : infos_) ++info.version;
+    return memory_.span();
+  }
+  /// The tangents of one parameter, of a store of duals.
+  [[nodiscard]] std::span<plane> tangents(ParameterId id) requires(plane_count == 2) {
+    lay_out();
+    return {memory_.data() + infos_[id.index].offset * 2 + infos_[id.index].elements,
+            static_cast<std::size_t>(infos_[id.index].elements)};
+  }
+
+  /// The initial values of one parameter before they are rounded to T, whatever its values are now:
+  /// what master weights start from. @throws ShapeError unless `out` has its number of elements.
+  void initial_values(ParameterId id, std::span<float> out) {
+    if (static_cast<std::int64_t>(out.size()) != info(id).elements) {
+      core::fail<ShapeError>("Parameters::initial_values: '", info(id).name, "' has ", info(id).elements,
+                             " elements, but out has ", out.size());
+    }
+    write_initial(info(id), out.data());
+  }
+
+  /// Through which the tape reads weights: the resident one, or the one that `use` has put in front.
+  [[nodiscard]] tensor::Store<plane>& store() { return store_ == nullptr ? resident_ : *store_; }
+  void use(tensor::Store<plane>& store) { store_ = &store; }
+
+  /// Names every parameter as it is: name, format, shape, all of its bytes. See tensor/state.hpp.
+  template <tensor::state_visitor Visitor>
+    requires(plane_count == 1)
+  void visit_state(Visitor& visitor) {
+    lay_out();
+    for (std::uint32_t i = 0; i < infos_.size(); ++i) {
+      visitor.tensor(tensor::StateTensor{infos_[i].name, numeric::dtype_of<T>, infos_[i].shape, 0,
+                                         std::as_writable_bytes(range({i}))});
+      ++infos_[i].version;  // the visitor may have loaded it
+    }
+  }
+
+ private:
+  template <class>
+  friend class Parameters;
+
+  class Resident final : public tensor::Store<plane> {
+   public:
+    explicit Resident(Parameters& owner) : owner_(owner) {}
+    const plane* acquire(ParameterId id) override { return owner_.range(id).data(); }
+    void release(ParameterId /*id*/) override {}
+
+   private:
+    Parameters& owner_;
+  };
+
+  template <class Source>
+  Parameters(Source& source, int /*twin*/)
+      : ParameterTable(source.runtime(), numeric::dtype_of<gradient>, plane_count), resident_(*this), twin_(true) {
+    infos_ = source.infos();
+    count_ = source.count();
+    memory_ = tensor::Memory<plane>(runtime_.ledger(), core::Category::weights, count_ * plane_count);
+    laid_out_ = true;
+    for (std::uint32_t i = 0; i < infos_.size(); ++i) {
+      const auto from = source.values(ParameterId{i});
+      const auto to = range({i});
+      for (std::int64_t e = 0; e < infos_[i].elements; ++e) {
+        to[static_cast<std::size_t>(e)] = static_cast<plane>(static_cast<double>(from[static_cast<std::size_t>(e)]));
+      }
+    }
+  }
+
+  [[nodiscard]] std::span<plane> range(ParameterId id) {
+    const auto& info = infos_[id.index];
+    return {memory_.data() + info.offset * plane_count, static_cast<std::size_t>(info.elements)};
+  }
+
+  void initialise(const tensor::ParameterInfo& info) {
+    write_initial(info, memory_.data() + info.offset * plane_count);
+  }
+  template <class Out>
+  void write_initial(const tensor::ParameterInfo& info, Out* out) {
+    const std::uint64_t stream = core::stream(info.name, "init");
+    runtime_.compute().parallel(info.elements, 4096, [&](std::int64_t begin, std::int64_t end, int) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        const float noise = info.init.deviation == 0.0F
+                                ? 0.0F
+                                : core::rounded(info.init.deviation *
+                                                numeric::normal(runtime_.seed(), stream, static_cast<std::uint64_t>(i)));
+        out[i] = static_cast<Out>(info.init.mean + noise);
+      }
+    });
+  }
+
+  tensor::Memory<plane> memory_;
+  Resident resident_;
+  tensor::Store<plane>* store_ = nullptr;
+  bool laid_out_ = false;
+  bool twin_ = false;  // made from another store: a model built on it finds, and adds nothing
+};
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG

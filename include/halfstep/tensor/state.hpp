@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+// How state is visited: everything with state has one template `visit_state(visitor)` that names its
+// tensors and scalars. Saving, loading, hashing, comparing and sharding are visitors, so that no
+// part of the library lists the state of another.
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/strict_math.hpp>
+#include <halfstep/numeric/dtype.hpp>
+#include <halfstep/tensor/shape.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG::tensor {
+
+/// One tensor of somebody's state, or the part of it that is held here.
+struct StateTensor {
+  std::string_view name;        ///< unique within what is visited: "blocks.0.up.weight", "adamw.m.…"
+  numeric::DType dtype;
+  Shape shape;                  ///< of the whole, logical tensor
+  std::int64_t first = 0;       ///< of the range held here, in elements of the logical tensor
+  std::span<std::byte> bytes;   ///< that range, writable: a loading visitor fills it
+};
+
+/// The promise of a visitor. Scalars are 64-bit: counts stay integers, scales and metrics doubles.
+template <class V>
+concept state_visitor = requires(V& visitor, const StateTensor& tensor, std::string_view name,
+                                 std::int64_t& integer, double& real) {
+  visitor.tensor(tensor);
+  visitor.scalar(name, integer);
+  visitor.scalar(name, real);
+};
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG::tensor

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// Who owns the bytes of parameters. Everything that reads a weight acquires it first and releases it
+// after: free of cost where the weights are resident, a gather and a drop where they are sharded.
+#pragma once
+
+#include <utility>
+
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/strict_math.hpp>
+#include <halfstep/tensor/parameter_table.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG::tensor {
+
+/// The role of a store of elements S (the plane type of the model's element type). An implementer
+/// promises that the pointer from `acquire` is valid, and its content does not change, until the
+/// matching `release`; acquires of one parameter may nest.
+template <class S>
+class Store {
+ public:
+  Store() = default;
+  Store(const Store&) = delete;
+  Store& operator=(const Store&) = delete;
+  virtual ~Store() = default;
+
+  /// All elements of the parameter, planes one after the other.
+  [[nodiscard]] virtual const S* acquire(ParameterId id) = 0;
+  virtual void release(ParameterId id) = 0;
+};
+
+/// An acquired parameter, released on every way out.
+template <class S>
+class Acquired {
+ public:
+  Acquired(Store<S>& store, ParameterId id) : store_(&store), id_(id), data_(store.acquire(id)) {}
+  Acquired(Acquired&& other) noexcept
+      : store_(std::exchange(other.store_, nullptr)), id_(other.id_), data_(other.data_) {}
+  Acquired(const Acquired&) = delete;
+  Acquired& operator=(const Acquired&) = delete;
+  Acquired& operator=(Acquired&&) = delete;
+  ~Acquired() {
+    if (store_ != nullptr) store_->release(id_);
+  }
+
+  [[nodiscard]] const S* data() const { return data_; }
+
+ private:
+  Store<S>* store_;
+  ParameterId id_;
+  const S* data_;
+};
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG::tensor
