@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+// The sum of two losses, as one to sweep back from.
+#pragma once
+
+#include <halfstep/autograd/op.hpp>
+#include <halfstep/autograd/tape.hpp>
+#include <halfstep/autograd/variable.hpp>
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/strict_math.hpp>
+#include <halfstep/numeric/element.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG {
+
+namespace autograd::ops {
+struct AddLosses {
+  static void infer(Infer& c) {
+    c.output<double>({});
+    c.passes_gradient(0);
+    c.passes_gradient(1);
+  }
+  static void forward(Forward& c) { *c.output<double>() = *c.input<double>(0) + *c.input<double>(1); }
+  static void backward(Backward& /*c*/) {}
+  static constexpr Op op{"add_losses", &infer, &forward, &backward};
+};
+}  // namespace autograd::ops
+
+/// Sums add and counts add: two heads over disjoint targets. @throws StateError for different tapes.
+[[nodiscard]] inline Loss operator+(const Loss& x, const Loss& y) {
+  Tape& tape = autograd::tape_of(x.variable, "add_losses");
+  const auto id = tape.record(autograd::ops::AddLosses::op, {x.variable, y.variable}, {}, autograd::NoPayload{});
+  return {tape.handle<double>(id), x.sum + y.sum, x.count + y.count};
+}
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// Causal self-attention over packed queries, keys and values.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <halfstep/autograd/op.hpp>
+#include <halfstep/autograd/tape.hpp>
+#include <halfstep/autograd/variable.hpp>
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/strict_math.hpp>
+#include <halfstep/kernels/attention.hpp>
+#include <halfstep/numeric/element.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG {
+
+namespace autograd::ops {
+template <numeric::real_element T>
+struct Attention {
+  using A = numeric::accumulator_t<T>;
+  struct Payload {
+    int heads;
+  };
+  static kernels::AttentionShape sizes(const Context& c) {
+    const Shape qkv = c.input_shape(0);
+    const std::int64_t heads = c.payload<Payload>().heads;
+    return {qkv[0], qkv[1], heads, qkv[2] / 3 / heads};
+  }
+  static void infer(Infer& c) {
+    const Shape qkv = c.input_shape(0);
+    const std::int64_t heads = c.payload<Payload>().heads;
+    if (qkv.rank() != 3 || heads < 1 || qkv[2] % (3 * heads) != 0) {
+      core::fail<ShapeError>("attention: input is ", to_string(qkv), ", wanted [batch, tokens, 3 x width] with a width that ",
+                             heads, " heads divide");
+    }
+    const auto s = sizes(c);
+    c.output<T>({qkv[0], qkv[1], qkv[2] / 3});
+    c.save<A>(s.batch * s.heads * s.tokens);  // log-sum-exp
+    c.workspace(kernels::attention_workspace<T>(s, c.compute().threads()),
+                kernels::attention_backward_workspace<T>(s, c.compute().threads()));
+    c.flops(static_cast<double>(kernels::attention_flops(s)), static_cast<double>(kernels::attention_backward_flops(s)));
+  }
+  static void forward(Forward& c) {
+    const auto s = sizes(c);
+    const auto n = static_cast<std::size_t>(s.rows() * s.channels());
+    kernels::attention<T>(c.compute(), s, {c.input<T>(0), 3 * n}, {c.output<T>(), n}, lse(c, s), c.workspace());
+  }
+  static void backward(Backward& c) {
+    const auto s = sizes(c);
+    const auto n = static_cast<std::size_t>(s.rows() * s.channels());
+    T* const dqkv = c.input_gradient<T>(0);
+    if (dqkv == nullptr) return;
+    kernels::attention_backward<T>(c.compute(), s, {c.output_gradient<T>(), n}, {c.output<T>(), n},
+                                   {c.input<T>(0), 3 * n}, lse(c, s), {dqkv, 3 * n}, c.workspace());
+  }
+  static std::span<A> lse(const Forward& c, const kernels::AttentionShape& s) {
+    return {c.saved<A>(0), static_cast<std::size_t>(s.rows() * s.heads)};
+  }
+  static constexpr Op op{"attention", &infer, &forward, &backward};
+};
+}  // namespace autograd::ops
+
+/// Causal attention: qkv [batch, tokens, 3 x width] holds queries, keys and values of all heads side by
+/// side; the result is [batch, tokens, width]. Keeps qkv, the output and one float per head and token;
+/// probabilities are never stored. Definition and order of sums: kernels/attention.hpp.
+/// @throws ShapeError for another rank or a width that `heads` does not divide.
+template <numeric::real_element T>
+[[nodiscard]] Variable<T> attention(Variable<T> qkv, int heads) {
+  using Op = autograd::ops::Attention<T>;
+  return autograd::tape_of(qkv, "attention").template handle<T>(
+      qkv.tape->record(Op::op, {qkv}, {}, typename Op::Payload{heads}));
+}
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG

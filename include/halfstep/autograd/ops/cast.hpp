@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// A variable in another format: each value rounded once. Nodes of all formats share a tape.
+#pragma once
+
+#include <halfstep/autograd/op.hpp>
+#include <halfstep/autograd/tape.hpp>
+#include <halfstep/autograd/variable.hpp>
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/strict_math.hpp>
+#include <halfstep/kernels/elementwise.hpp>
+#include <halfstep/numeric/element.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG {
+
+namespace autograd::ops {
+template <numeric::real_element From, numeric::real_element To>
+struct Cast {
+  static void infer(Infer& c) { c.output<To>(c.input_shape(0)); }
+  static void forward(Forward& c) {
+    const auto n = static_cast<std::size_t>(c.output_shape().elements());
+    kernels::cast<From, To>(c.compute(), {c.input<From>(0), n}, {c.output<To>(), n});
+  }
+  static void backward(Backward& c) {
+    const auto n = static_cast<std::size_t>(c.output_shape().elements());
+    From* const dx = c.input_gradient<From>(0);
+    if (dx != nullptr) kernels::cast<To, From>(c.compute(), {c.output_gradient<To>(), n}, {dx, n});
+  }
+  static constexpr Op op{"cast", &infer, &forward, &backward};
+};
+}  // namespace autograd::ops
+
+/// x in format U. The gradient is rounded to x's format on its way back.
+template <numeric::real_element U, numeric::real_element T>
+[[nodiscard]] Variable<U> cast(Variable<T> x) {
+  return autograd::tape_of(x, "cast").template handle<U>(
+      x.tape->record(autograd::ops::Cast<T, U>::op, {x}, {}, autograd::NoPayload{}));
+}
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG

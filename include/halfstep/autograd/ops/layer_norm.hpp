@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// LayerNorm over the innermost dimension, with a gain and an optional bias.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include <halfstep/autograd/op.hpp>
+#include <halfstep/autograd/tape.hpp>
+#include <halfstep/autograd/variable.hpp>
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/strict_math.hpp>
+#include <halfstep/kernels/layer_norm.hpp>
+#include <halfstep/numeric/element.hpp>
+#include <halfstep/tensor/parameters.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG {
+
+namespace autograd::ops {
+template <numeric::real_element T>
+struct LayerNorm {
+  using A = numeric::accumulator_t<T>;
+  struct Payload {
+    double eps;
+  };
+  static void infer(Infer& c) {
+    const Shape x = c.input_shape(0);
+    for (std::size_t p = 0; p < c.parameters(); ++p) {
+      if (c.parameter_info(p).elements == x.width()) continue;
+      core::fail<ShapeError>(tensor::layer_name(c.parameter_info(p)), ": input has width ", x.width(), ", '",
+                             c.parameter_info(p).name, "' has ", c.parameter_info(p).elements, " elements");
+    }
+    c.output<T>(x);
+    c.save<A>(x.rows());  // mean
+    c.save<A>(x.rows());  // rstd
+    const auto n = static_cast<double>(x.elements());
+    c.flops(8.0 * n, 16.0 * n);
+  }
+  static void forward(Forward& c) {
+    const auto rows = static_cast<std::size_t>(c.input_shape(0).rows());
+    const auto width = static_cast<std::size_t>(c.input_shape(0).width());
+    const auto gain = c.parameter<T>(0);
+    const auto run = [&](std::span<const T> bias) {
+      kernels::layer_norm<T>(c.compute(), {c.input<T>(0), rows * width}, {gain.data(), width}, bias,
+                             {c.output<T>(), rows * width}, {c.saved<A>(0), rows}, {c.saved<A>(1), rows},
+                             {.eps = c.payload<Payload>().eps});
+    };
+    if (c.parameters() == 1) return run({});
+    const auto bias = c.parameter<T>(1);
+    run({bias.data(), width});
+  }
+  static void backward(Backward& c) {
+    const auto rows = static_cast<std::size_t>(c.input_shape(0).rows());
+    const auto width = static_cast<std::size_t>(c.input_shape(0).width());
+    const std::span<const T> dy{c.output_gradient<T>(), rows * width};
+    const std::span<const T> x{c.input<T>(0), rows * width};
+    const std::span<const A> mean{c.saved<A>(0), rows};
+    const std::span<const A> rstd{c.saved<A>(1), rows};
+    if (T* const dx = c.input_gradient<T>(0)) {
+      const auto gain = c.parameter<T>(0);
+      kernels::layer_norm_backward_input<T>(c.compute(), dy, x, {gain.data(), width}, mean, rstd, {dx, rows * width});
+    }
+    const auto dgain = c.parameter_gradient<A>(0);
+    if (!dgain) return;
+    const auto dbias = c.parameters() == 1 ? GradientTarget<A>{} : c.parameter_gradient<A>(1);
+    if (dbias && dbias.accumulate != dgain.accumulate) {
+      core::fail<StateError>(tensor::layer_name(c.parameter_info(0)), ": layer_norm's gain and bias are not used equally often ",
+                             "on this tape. Share both with another layer, or neither.");
+    }
+    kernels::layer_norm_backward_parameters<T>(c.compute(), dy, x, mean, rstd, {dgain.data, width},
+                                               dbias ? std::span<A>{dbias.data, width} : std::span<A>{}, dgain.accumulate);
+  }
+  static constexpr Op op{"layer_norm", &infer, &forward, &backward};
+};
+}  // namespace autograd::ops
+
+/// (x - mean) / sqrt(variance + eps) * gain + bias over the innermost dimension, rounded once to T.
+/// Keeps x and, per row, mean and 1 / sqrt(variance + eps).
+///
+/// A default-constructed `bias` is none.
+/// @throws ShapeError naming the layer if gain or bias does not have x's width.
+template <numeric::real_element T>
+[[nodiscard]] Variable<T> layer_norm(Variable<T> x, Parameter<T> gain, Parameter<T> bias = {}, double eps = 1e-5) {
+  using Op = autograd::ops::LayerNorm<T>;
+  Tape& tape = autograd::tape_of(x, "layer_norm");
+  const typename Op::Payload payload{eps};
+  return tape.handle<T>(bias.store == nullptr ? tape.record(Op::op, {x}, {gain}, payload)
+                                              : tape.record(Op::op, {x}, {gain, bias}, payload));
+}
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG

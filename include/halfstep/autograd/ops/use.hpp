@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// A parameter as a variable, for ops that take variables only. Not for the weights of linear or
+// layer_norm, which read theirs in place.
+#pragma once
+
+#include <cstring>
+
+#include <halfstep/autograd/op.hpp>
+#include <halfstep/autograd/tape.hpp>
+#include <halfstep/autograd/variable.hpp>
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/strict_math.hpp>
+#include <halfstep/kernels/elementwise.hpp>
+#include <halfstep/numeric/element.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG {
+
+namespace autograd::ops {
+template <numeric::real_element T>
+struct Use {
+  using A = numeric::accumulator_t<T>;
+  static void infer(Infer& c) { c.output<T>(c.parameter_info(0).shape); }
+  static void forward(Forward& c) {
+    const auto values = c.parameter<T>(0);
+    std::memcpy(c.output<T>(), values.data(), static_cast<std::size_t>(c.output_shape().elements()) * sizeof(T));
+  }
+  static void backward(Backward& c) {
+    const auto target = c.parameter_gradient<A>(0);
+    if (!target) return;
+    const auto n = static_cast<std::size_t>(c.output_shape().elements());
+    kernels::cast<T, A>(c.compute(), {c.output_gradient<T>(), n}, {target.data, n},
+                        target.accumulate ? kernels::Write::accumulate : kernels::Write::overwrite);
+  }
+  static constexpr Op op{"use", &infer, &forward, &backward};
+};
+}  // namespace autograd::ops
+
+/// The parameter's values as a variable of its shape; its gradient is that variable's.
+template <numeric::real_element T>
+[[nodiscard]] Variable<T> use(Tape& tape, Parameter<T> parameter) {
+  return tape.handle<T>(tape.record(autograd::ops::Use<T>::op, {}, {parameter}, autograd::NoPayload{}));
+}
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: MIT
+// The tape: records ops as they run, then sweeps backward over them. Its arrays only grow within a
+// micro-batch and its memory stays for the next one. Not for two threads at a time: one tape each.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <initializer_list>
+#include <span>
+#include <type_traits>
+#include <vector>
+
+#include <halfstep/autograd/graph.hpp>
+#include <halfstep/autograd/op.hpp>
+#include <halfstep/autograd/segment.hpp>
+#include <halfstep/autograd/variable.hpp>
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/ledger.hpp>
+#include <halfstep/core/micro_batch.hpp>
+#include <halfstep/core/runtime.hpp>
+#include <halfstep/core/strict_math.hpp>
+#include <halfstep/kernels/elementwise.hpp>
+#include <halfstep/numeric/dtype.hpp>
+#include <halfstep/tensor/parameters.hpp>
+#include <halfstep/tensor/sink.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG {
+
+/// What a pass is for. `nothing` (evaluation, sampling): no gradients, no dropout, nothing saved.
+enum class Record { gradients, nothing };
+
+/// An input of an op whose element type does not matter to the tape.
+struct AnyVariable {
+  Tape* tape = nullptr;
+  std::uint32_t id = 0, generation = 0;
+  AnyVariable() = default;
+  template <class T>
+  AnyVariable(Variable<T> v) : tape(v.tape), id(v.id), generation(v.generation) {}
+};
+
+/// A parameter of an op whose element type does not matter to the tape.
+struct AnyParameter {
+  tensor::ParameterTable* table = nullptr;
+  ParameterId id;
+  AnyParameter() = default;
+  template <class T>
+  AnyParameter(Parameter<T> p) : table(p.store), id(p.id) {}
+};
+
+class Tape {
+ public:
+  /// real computes; dry places every buffer by the same rules, in a ledger of its own, and runs only
+  /// each op's `infer`: nothing is allocated and no value can be read.
+  enum class Mode { real, dry };
+
+  explicit Tape(Runtime& runtime, Mode mode = Mode::real)
+      : runtime_(runtime),
+        mode_(mode),
+        graph_(runtime.compute(), mode == Mode::dry ? dry_ledger_ : runtime.ledger(),
+               mode == Mode::dry ? tensor::Arena::Kind::dry : tensor::Arena::Kind::real) {}
+  Tape(const Tape&) = delete;
+  Tape& operator=(const Tape&) = delete;
+
+  /// Forgets the previous micro-batch (its handles become stale) and keeps its memory. The numbers
+  /// of `micro` key every random draw until the next begin.
+  void begin(const MicroBatch& micro = {}, Record record = Record::gradients) {
+    graph_.clear();
+    for (std::size_t i = 0; i < segments_used_; ++i) segments_[i].reset();
+    segments_used_ = 0;
+    inside_segment_ = false;
+    graph_.micro = micro;
+    record_ = record;
+    state_ = State::recording;
+    for (auto& binding : graph_.bindings) binding.leaves.assign(binding.table->size(), {});
+  }
+
+  /// Sends the gradients of `parameters` to `sink`, until `detach`. Without a sink parameters are
+  /// constants.
+  void attach(tensor::ParameterTable& parameters, tensor::Sink& sink) {
+    detach(parameters);
+    graph_.bindings.push_back({&parameters, &sink, std::vector<autograd::Leaf>(parameters.size())});
+  }
+  void detach(const tensor::ParameterTable& parameters) {
+    std::erase_if(graph_.bindings, [&](const auto& binding) { return binding.table == &parameters; });
+  }
+
+  /// What a gradient of the loss is multiplied by from the start: a power of two, fixed by the window
+  /// before the first forward pass. 1 without a window.
+  void set_seed(double seed) { seed_ = seed; }
+  [[nodiscard]] double seed() const { return seed_; }
+
+  /// The reverse sweep from `loss`: afterwards every sink has its leaves, and all values but the
+  /// loss's own number are dropped. Once per begin. If an op or a sink throws, the tape is usable
+  /// again after the next begin.
+  void backward(const Loss& loss) {
+    check({loss.variable}, "Tape::backward");
+    if (state_ == State::swept) {
+      core::fail<StateError>("Tape::backward: this pass has been swept already. Begin the tape again, or add the losses ",
+                             "and sweep once.");
+    }
+    if (record_ == Record::nothing) {
+      core::fail<StateError>("Tape::backward: this pass records nothing (Record::nothing). Begin it with ",
+                             "Record::gradients.");
+    }
+    state_ = State::swept;
+    auto& value = graph_.values[loss.variable.id];
+    if (!value.wants_gradient) {
+      core::fail<StateError>("Tape::backward: the loss depends on no parameter that wants a gradient. Is a ",
+                             "sink attached (accumulator.begin), and does the model use its parameters?");
+    }
+    value.gradient = new_gradient(value.bytes());
+    if (!dry()) std::memcpy(gradient_data(value.gradient), &seed_, sizeof seed_);
+    sweep(0, static_cast<std::uint32_t>(graph_.nodes.size()));
+  }
+
+  /// Runs `op` and records it. Inputs are on this tape; P is trivially copyable and is what
+  /// `payload<P>()` gives back. Returns the id of output 0; further outputs follow it.
+  ///
+  /// Whatever infer or forward throws leaves the tape as it was before the call.
+  template <class P>
+    requires std::is_trivially_copyable_v<P>
+  std::uint32_t record(const autograd::Op& op, std::initializer_list<AnyVariable> inputs,
+                       std::initializer_list<AnyParameter> parameters, const P& payload) {
+    return record_node(op, {inputs.begin(), inputs.size()}, {parameters.begin(), parameters.size()},
+                       std::as_bytes(std::span(&payload, 1)));
+  }
+  /// Runs `call` and keeps of what it records the output alone, as one node that runs it again in
+  /// the backward pass; autograd/checkpoint.hpp is the way to use it. `call()` returns an output's id.
+  template <class Call>
+  std::uint32_t record_segment(const Call& call) {
+    const Mark before = mark();
+    inside_segment_ = true;
+    try {
+      const std::uint32_t output = call();
+      inside_segment_ = false;
+      if (output < before.values) return output;
+      next_segment().hold(call);
+      return fold_segment(before, output);
+    } catch (...) {
+      inside_segment_ = false;
+      forget_uses(before.parameters);
+      rewind(before);
+      throw;
+    }
+  }
+  /// True while a segment records for the first time.
+  [[nodiscard]] bool inside_segment() const { return inside_segment_; }
+  /// The handle of value `id`.
+  template <class T>
+  [[nodiscard]] Variable<T> handle(std::uint32_t id) {
+    return {this, id, graph_.values[id].serial};
+  }
+
+  [[nodiscard]] Runtime& runtime() const { return runtime_; }
+  [[nodiscard]] bool dry() const { return mode_ == Mode::dry; }
+  /// Whether ops that differ between training and evaluation (dropout) act.
+  [[nodiscard]] bool training() const { return record_ == Record::gradients; }
+  [[nodiscard]] const MicroBatch& micro() const { return graph_.micro; }
+  /// True while a segment runs again in the backward pass: for side effects that must happen once.
+  [[nodiscard]] bool is_replay() const { return graph_.replaying; }
+  /// Ops that ran again, since the tape was made.
+  [[nodiscard]] std::int64_t replayed_ops() const { return replayed_ops_; }
+  /// Ops recorded since begin.
+  [[nodiscard]] std::size_t nodes() const { return graph_.nodes.size(); }
+  /// The account that this tape's memory is in: the runtime's, or a dry tape's own.
+  [[nodiscard]] const core::Ledger& ledger() const { return dry() ? dry_ledger_ : runtime_.ledger(); }
+  [[nodiscard]] core::Ledger& ledger() { return dry() ? dry_ledger_ : runtime_.ledger(); }
+  /// Useful floating-point operations of the ops since the tape was made, as their `infer` says.
+  [[nodiscard]] double flops() const { return flops_; }
+
+  [[nodiscard]] Shape shape(const AnyVariable& v) {
+    check(v, "Variable::shape");
+    return graph_.values[v.id].shape;
+  }
+  template <class T>
+  [[nodiscard]] std::span<const numeric::plane_t<T>> value(Variable<T> v, int plane = 0) {
+    check(v, "Variable::value");
+    const auto& value = graph_.values[v.id];
+    if (dry()) {
+      core::fail<StateError>("Variable::value: the output of '", producer(v.id),
+                             "' has no values in a dry run. A model may branch on shapes, not on values.");
+    }
+    if (value.dropped) {
+      core::fail<StateError>("Variable::value: the output of '", producer(v.id),
+                             "' was dropped by the backward sweep. Read it before backward.");
+    }
+    return {reinterpret_cast<const numeric::plane_t<T>*>(graph_.arena.data(value.data) + plane * value.plane_bytes()),
+            static_cast<std::size_t>(value.shape.elements())};
+  }
+  /// @throws StateError if `v` is not a live handle of this tape.
+  void check(const AnyVariable& v, const char* where) const {
+    if (v.tape != this) core::fail<StateError>(where, ": the variable is on another tape, or on none");
+    if (state_ == State::idle) core::fail<StateError>(where, ": the tape has not begun. Call tape.begin(micro) first.");
+    if (v.id >= graph_.values.size() || graph_.values[v.id].serial != v.generation) {
+      core::fail<StateError>(where, ": the variable is stale: the tape has begun again since it was made, or it ",
+                             "belongs to a segment that has been left");
+    }
+  }
+
+ private:
+  enum class State { idle, recording, swept };
+  struct Mark {
+    std::size_t nodes, values, links, parameters, saved, payloads;
+  };
+
+  [[nodiscard]] std::uint32_t record_node(const autograd::Op& op, std::span<const AnyVariable> inputs,
+                                          std::span<const AnyParameter> parameters, std::span<const std::byte> payload);
+  [[nodiscard]] autograd::Segment& next_segment();
+  [[nodiscard]] std::uint32_t fold_segment(const Mark& before, std::uint32_t output);
+  void sweep_segment(std::uint32_t id);
+  void verify_segment(const autograd::Segment& segment, const Mark& before) const;
+  void forget_uses(std::size_t first_parameter);
+  void read_parameters(std::span<const AnyParameter> parameters, bool& wants);
+  void run_forward(std::uint32_t id, bool wants);
+  void sweep(std::uint32_t first, std::uint32_t last);
+  void sweep_node(std::uint32_t id);
+  void merge(std::uint32_t value, std::int32_t contribution);
+  void open_leaf(const autograd::ParameterRef& ref);
+  void pass_leaf(const autograd::ParameterRef& ref);
+  void release_gradient(std::int32_t index);
+  void add(numeric::DType dtype, std::int64_t elements, const void* x, const void* y, void* out);
+
+  [[nodiscard]] Mark mark() const {
+    return {graph_.nodes.size(), graph_.values.size(), graph_.links.size(), graph_.parameters.size(),
+            graph_.saved.size(), graph_.payloads.size()};
+  }
+  void rewind(const Mark& to);
+  [[nodiscard]] std::string_view producer(std::uint32_t value) const;
+  [[nodiscard]] autograd::Binding* binding(const tensor::ParameterTable* table);
+  [[nodiscard]] std::int32_t new_gradient(std::int64_t bytes) {
+    graph_.gradients.push_back({graph_.arena.allocate(bytes, graph_.category), 1});
+    return static_cast<std::int32_t>(graph_.gradients.size() - 1);
+  }
+  [[nodiscard]] std::byte* gradient_data(std::int32_t index) {
+    return graph_.arena.data(graph_.gradients[static_cast<std::size_t>(index)].block);
+  }
+
+  Runtime& runtime_;
+  Mode mode_;
+  core::Ledger dry_ledger_;
+  autograd::Graph graph_;
+  std::vector<autograd::Segment> segments_;
+  std::size_t segments_used_ = 0;
+  bool inside_segment_ = false;
+  std::int64_t replayed_ops_ = 0;
+  State state_ = State::idle;
+  Record record_ = Record::gradients;
+  double seed_ = 1.0;
+  double flops_ = 0.0;
+};
+
+template <class T>
+Shape Variable<T>::shape() const {
+  if (tape == nullptr) core::fail<StateError>("Variable::shape: the variable is on no tape");
+  return tape->shape(*this);
+}
+template <class T>
+std::span<const numeric::plane_t<T>> Variable<T>::value() const {
+  if (tape == nullptr) core::fail<StateError>("Variable::value: the variable is on no tape");
+  return tape->value(*this);
+}
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG
+
+#include <halfstep/autograd/sweep.hpp>

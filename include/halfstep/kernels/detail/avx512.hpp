@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// The AVX-512 path: a vector of 16 floats in one register, and every kernel body compiled over it.
+// The operations and their bits are those of detail/portable.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <immintrin.h>
+
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/random.hpp>
+#include <halfstep/core/target.hpp>
+#include <halfstep/kernels/detail/gemm_block.hpp>
+#include <halfstep/kernels/detail/optimizer_pass.hpp>
+#include <halfstep/numeric/bf16.hpp>
+#include <halfstep/numeric/elementary.hpp>
+#include <halfstep/numeric/fp16.hpp>
+
+HALFSTEP_BEGIN_TARGET(AVX512)
+namespace halfstep::inline HALFSTEP_CONFIG::kernels::detail::avx512 {
+
+#include <halfstep/kernels/detail/avx512_floats.inc>
+
+inline constexpr bool multiplies_pairs = false;
+inline Floats add_products_of_pairs(Floats, Floats, Floats c) { return c; }  // never called
+
+#include <halfstep/kernels/detail/lanes.inc>
+
+#include <halfstep/kernels/detail/bodies.inc>
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG::kernels::detail::avx512
+HALFSTEP_END_TARGET

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+// How a matrix product is cut into blocks, and what one block's work is told. No arithmetic: that
+// is gemm.inc, once for each path. Block sizes never show in the bits.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/views.hpp>
+#include <halfstep/numeric/element.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG::kernels::detail {
+
+/// Outputs that a path computes at a time in registers.
+struct GemmTile {
+  int rows = 0;
+  int columns = 0;
+};
+
+/// k is cut where two panels still fit a 2 MB L2 beside a block of A; chains go on from the stored
+/// partial sums. Even, so that no pair of bf16 is cut.
+inline constexpr std::int64_t gemm_depth = 2048;
+/// k within the innermost loops: a panel of B of that depth is read from L2 once per block of A.
+inline constexpr std::int64_t gemm_inner_depth = 512;
+inline constexpr std::int64_t gemm_strips = 16;                  ///< strips of A in a block, at most
+inline constexpr std::int64_t gemm_a_block = std::int64_t{192} << 10;   ///< and numbers in it
+inline constexpr std::int64_t gemm_b_block = std::int64_t{2048} << 10;  ///< numbers of packed B
+
+/// The cut of one product, and the numbers (of the accumulator's type) that its workspace holds.
+struct GemmPlan {
+  GemmTile tile;
+  std::int64_t depth;          ///< k of a block, padded to even
+  std::int64_t panels;         ///< panels of B in a block
+  std::int64_t strips;         ///< strips of A in a block
+  std::int64_t packed_b;       ///< numbers
+  std::int64_t packed_a;       ///< numbers for each worker
+  std::int64_t partials;       ///< numbers; 0 if k is not cut
+  std::int64_t ranges;         ///< numbers' worth of exponent ranges, one per panel
+  int threads;
+
+  [[nodiscard]] std::int64_t numbers() const {
+    return packed_b + packed_a * threads + partials + ranges;
+  }
+};
+
+[[nodiscard]] inline GemmPlan plan_gemm(GemmTile tile, int threads, std::int64_t m, std::int64_t n,
+                                        std::int64_t k) {
+  GemmPlan plan{};
+  plan.tile = tile;
+  plan.threads = threads;
+  plan.depth = core::round_up(std::clamp<std::int64_t>(k, 1, gemm_depth), 2);
+  const std::int64_t all_panels = core::divide_up(n, tile.columns);
+  const std::int64_t all_strips = core::divide_up(m, tile.rows);
+  plan.panels = std::clamp<std::int64_t>(gemm_b_block / (plan.depth * tile.columns), 1, all_panels);
+  plan.strips = std::clamp<std::int64_t>(gemm_a_block / (plan.depth * tile.rows), 1,
+                                         std::min(gemm_strips, all_strips));
+  plan.packed_b = plan.panels * tile.columns * plan.depth;
+  plan.packed_a = core::round_up(plan.strips * tile.rows * plan.depth, 16);
+  plan.partials = k > gemm_depth ? all_strips * tile.rows * plan.panels * tile.columns : 0;
+  plan.ranges = core::round_up(plan.panels, 16);
+  return plan;
+}
+
+/// The exponents of what a panel holds: of its finite non-zero normal numbers, the least and the
+/// largest biased ones. {255, 0} if there is none.
+struct ExponentRange {
+  std::uint16_t least = 255;
+  std::uint16_t largest = 0;
+};
+
+/// One block: all of C's rows by some panels of columns, over part of k.
+template <class E, class C>
+struct GemmBlock {
+  using Number = numeric::accumulator_t<E>;
+
+  core::MatrixView<const E> a;  ///< all rows, this part of k
+  core::MatrixView<const E> b;  ///< this part of k, these columns
+  const E* bias;                ///< of these columns; or null
+  C* c;                         ///< row 0 of these columns
+  std::int64_t ldc;
+  bool first, last;             ///< whether chains start, and end, here
+  bool accumulate;
+  GemmPlan plan;
+  Number* packed_b;
+  Number* packed_a;
+  Number* partials;
+  ExponentRange* ranges;
+};
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG::kernels::detail

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+// The summed gradient of a step once pass one has looked at it: is it finite, what is its norm, what
+// is each element still to be multiplied by. Clipping is a change of that factor. What an optimizer's
+// step consumes; made by Window::unscale alone.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/strict_math.hpp>
+#include <halfstep/kernels/gradient_pass.hpp>
+#include <halfstep/kernels/reduce.hpp>
+#include <halfstep/mixed/gradient_sums.hpp>
+#include <halfstep/mixed/loss_scaler.hpp>
+#include <halfstep/optim/optimizer.hpp>
+#include <halfstep/tensor/parameters.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG::mixed {
+
+/// Loss of a step: a sum over `count` valid targets of all its micro-batches.
+struct LossTotal {
+  double sum = 0.0;
+  double count = 0.0;
+  double mean = 0.0;  ///< 0 where count is
+};
+
+/// Move-only; a moved-from one, or one that a step has taken, throws StateError whatever is asked of
+/// it. Dropped without a step it leaves accumulator and scaler as if the window had not been.
+///
+/// The gradient is not finite if a summed value is not, or if unscaling would take one beyond the
+/// range of float: its norm is then too large for a float, or the factor itself is not a normal one.
+template <class T>
+class Unscaled {
+ public:
+  using gradient = typename Parameters<T>::gradient;
+
+  Unscaled(Unscaled&& other) noexcept
+      : sums_(std::exchange(other.sums_, nullptr)),
+        scaler_(other.scaler_),
+        open_(other.open_),
+        loss_(other.loss_),
+        unscale_(other.unscale_),
+        factor_(other.factor_),
+        result_(std::move(other.result_)) {}
+  Unscaled& operator=(Unscaled&&) = delete;
+  Unscaled(const Unscaled&) = delete;
+  Unscaled& operator=(const Unscaled&) = delete;
+  ~Unscaled() {
+    if (sums_ == nullptr) return;
+    if (scaler_ != nullptr) scaler_->release();
+    *open_ = false;
+  }
+
+  /// Multiplies the gradient by limit / norm if its norm exceeds `limit`, and by exactly 1 if not.
+  /// No epsilon: differs from PyTorch's limit / (norm + 1e-6). After a second call the smaller limit
+  /// holds. @throws OptionError unless limit > 0.
+  [[nodiscard]] Unscaled clip_norm(float limit) && {
+    live("Unscaled::clip_norm");
+    if (!(limit > 0.0F)) {
+      core::fail<OptionError>("Unscaled::clip_norm: the limit is ", limit,
+                              ", wanted more than 0. To leave the gradient as it is, do not call clip_norm.");
+    }
+    if (result_.applied && result_.norm > limit) {
+      sums_->parameters().runtime().compute().parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
+        const float coefficient = limit / result_.norm;
+        if (coefficient >= result_.clipped_by) return;
+        result_.clipped_by = coefficient;
+        factor_ = unscale_ * static_cast<double>(coefficient);
+      });
+      if (!representable(factor_)) overflow();
+    }
+    return std::move(*this);
+  }
+  Unscaled clip_norm(float limit) & = delete;  // std::move it: a gradient is clipped on its way to a step
+
+  /// Of the unscaled gradient before clipping, one rounding to float; not finite if the gradient is not.
+  [[nodiscard]] float norm() const { return live("Unscaled::norm").result_.norm; }
+  [[nodiscard]] bool finite() const { return live("Unscaled::finite").result_.why != optim::Skip::non_finite; }
+  /// Mean over all valid targets of the step.
+  [[nodiscard]] double loss() const { return live("Unscaled::loss").loss_.mean; }
+  [[nodiscard]] double loss_sum() const { return live("Unscaled::loss_sum").loss_.sum; }
+  /// Valid targets of the step.
+  [[nodiscard]] double count() const { return live("Unscaled::count").loss_.count; }
+
+  // What optim::final_gradients asks for.
+  [[nodiscard]] tensor::ParameterTable& parameters() const { return live("Unscaled::parameters").sums_->parameters(); }
+  [[nodiscard]] std::span<const gradient> sum(ParameterId id) const { return live("Unscaled::sum").sums_->sum(id); }
+  [[nodiscard]] double factor() const { return live("Unscaled::factor").factor_; }
+  [[nodiscard]] optim::StepResult result() const { return live("optimizer.step").result_; }
+  float settle() && {
+    live("Unscaled::settle");
+    if (scaler_ != nullptr) {
+      if (result_.why == optim::Skip::no_targets) {
+        scaler_->release();  // nothing was learned of the scale
+      } else {
+        scaler_->settle(result_.why == optim::Skip::non_finite);
+      }
+    }
+    *open_ = false;
+    sums_ = nullptr;
+    return scaler_ == nullptr ? 1.0F : scaler_->scale();
+  }
+
+ private:
+  template <class>
+  friend class GradientAccumulator;
+
+  // Pass one. `blocks` holds sum_blocks(elements) doubles for each parameter; `open` is cleared when this ends.
+  Unscaled(GradientSums<gradient>& sums, LossScaler* scaler, bool& open, std::span<double> blocks, double seed,
+           const LossTotal& loss)
+      : sums_(&sums), scaler_(scaler), open_(&open), loss_(loss) {
+    result_.scale = scaler == nullptr ? 1.0F : scaler->scale();
+    if (loss.count == 0.0) {
+      result_.applied = false;
+      result_.why = optim::Skip::no_targets;
+      return;
+    }
+    const auto compute = sums.parameters().runtime().compute();
+    std::size_t block = 0;
+    for (std::uint32_t i = 0; i < sums.parameters().size(); ++i) {
+      const auto sum = sums.sum({i});
+      const auto count = static_cast<std::size_t>(kernels::sum_blocks(static_cast<std::int64_t>(sum.size())));
+      const auto found = kernels::gradient_pass<gradient>(compute, sum, blocks.subspan(block, count));
+      if (found.count > 0 && result_.bad_values == 0) result_.first_bad = sums.parameters().infos()[i].name;
+      result_.bad_values += found.count;
+      block += count;
+    }
+    // The fold works in place: look for the largest while the blocks are there. Only an overflow of
+    // the unscaled norm asks for it.
+    const std::string_view largest = largest_parameter(blocks);
+    const double squares = kernels::fold_blocks<double>(compute, blocks);
+    compute.parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
+      unscale_ = 1.0 / (seed * loss.count);
+      factor_ = unscale_;
+      result_.norm = static_cast<float>(std::sqrt(squares) * unscale_);
+    });
+    if (result_.bad_values > 0) {
+      result_.applied = false;
+      result_.why = optim::Skip::non_finite;
+    } else if (!(result_.norm <= std::numeric_limits<float>::max()) || !representable(unscale_)) {
+      result_.first_bad = largest;
+      overflow();
+    }
+  }
+
+  const Unscaled& live(std::string_view what) const {
+    if (sums_ == nullptr) {
+      core::fail<StateError>(what, ": these gradients were used already, by a step or by std::move. ",
+                             "Every update needs a window of its own.");
+    }
+    return *this;
+  }
+  void overflow() {
+    result_.applied = false;
+    result_.why = optim::Skip::non_finite;
+  }
+  // Kernels multiply float gradients by a float, and subnormal ones are read as zero.
+  [[nodiscard]] static bool representable(double factor) {
+    if constexpr (std::is_same_v<gradient, double>) return true;
+    return factor >= static_cast<double>(std::numeric_limits<float>::min()) &&
+           factor <= static_cast<double>(std::numeric_limits<float>::max());
+  }
+  [[nodiscard]] std::string_view largest_parameter(std::span<const double> blocks) const {
+    std::string_view name;
+    double most = -1.0;
+    std::size_t block = 0;
+    for (const auto& info : sums_->parameters().infos()) {
+      for (std::int64_t i = 0; i < kernels::sum_blocks(info.elements); ++i, ++block) {
+        if (blocks[block] > most) {
+          most = blocks[block];
+          name = info.name;
+        }
+      }
+    }
+    return name;
+  }
+
+  GradientSums<gradient>* sums_;
+  LossScaler* scaler_;
+  bool* open_;
+  LossTotal loss_;
+  double unscale_ = 1.0, factor_ = 1.0;
+  optim::StepResult result_;
+};
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG::mixed

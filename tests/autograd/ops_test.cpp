@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT
+// The gradient of every op, in double, against differences of its forward. The list of ops is read
+// from the tree: a header in autograd/ops/ without a check here is a failure.
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <halfstep/autograd/gradient_check.hpp>
+#include <halfstep/autograd/ops/add.hpp>
+#include <halfstep/autograd/ops/add_losses.hpp>
+#include <halfstep/autograd/ops/attention.hpp>
+#include <halfstep/autograd/ops/cast.hpp>
+#include <halfstep/autograd/ops/constant.hpp>
+#include <halfstep/autograd/ops/cross_entropy.hpp>
+#include <halfstep/autograd/ops/dropout.hpp>
+#include <halfstep/autograd/ops/embedding.hpp>
+#include <halfstep/autograd/ops/gelu.hpp>
+#include <halfstep/autograd/ops/layer_norm.hpp>
+#include <halfstep/autograd/ops/linear.hpp>
+#include <halfstep/autograd/ops/multiply.hpp>
+#include <halfstep/autograd/ops/rms_norm.hpp>
+#include <halfstep/autograd/ops/squared_error.hpp>
+#include <halfstep/autograd/ops/use.hpp>
+
+namespace hs = halfstep;
+using hs::GradientReport;
+
+namespace {
+
+// Parameters that stand for an op's inputs: x, y of one shape; w [o, i], b and c [o].
+template <class T>
+struct Inputs {
+  hs::Parameter<T> x, y, w, b, c;
+  Inputs(hs::Scope<T> s, hs::Shape shape, std::int64_t out)
+      : x(s.add("x", shape, hs::Role::weight, hs::Init::normal(1.0F))),
+        y(s.add("y", shape, hs::Role::weight, hs::Init::normal(1.0F))),
+        w(s.add("w", {out, shape.width()}, hs::Role::weight, hs::Init::normal(0.7F))),
+        b(s.add("b", {out}, hs::Role::bias, hs::Init::normal(0.7F))),
+        c(s.add("c", {out}, hs::Role::bias, hs::Init::normal(0.7F))) {}
+};
+using Model = Inputs<double>;
+using Result = hs::Variable<double>;
+
+std::vector<float> numbers(std::int64_t count) {
+  std::vector<float> out;
+  for (std::int64_t i = 0; i < count; ++i) out.push_back(static_cast<float>((i * 37 + 11) % 23) / 8.0F - 1.3F);
+  return out;
+}
+
+// Squares against fixed targets, so that every output gradient is another number.
+hs::Loss judge(Result out) { return hs::squared_error(out, numbers(out.shape().elements())); }
+
+GradientReport check(hs::Shape shape, std::int64_t out, const std::function<hs::Loss(const Model&, hs::Tape&)>& f) {
+  hs::Runtime runtime({.threads = 2, .seed = 5});
+  const hs::GradientCheckOptions options{.elements = 40, .micro = {0, 0, 6, 2}};
+  return hs::gradient_check<Inputs>(runtime, options, f, shape, out);
+}
+
+const std::vector<std::int32_t> tokens{0, 3, 3, 1, 6, 0, 3, 2, 5, 4};
+const std::vector<std::int32_t> targets{2, 0, -1, 6, 1, 2, 2, -1, 3, 5};
+
+const std::map<std::string, std::function<std::vector<GradientReport>()>> checks{
+    {"add", [] { return std::vector{check({3, 5}, 1, [](const Model& m, hs::Tape& t) {
+       const auto x = use(t, m.x);
+       return judge(x + use(t, m.y) + x);
+     })}; }},
+    {"add_losses", [] { return std::vector{check({3, 5}, 1, [](const Model& m, hs::Tape& t) {
+       return judge(use(t, m.x)) + judge(use(t, m.y) * use(t, m.x));
+     })}; }},
+    {"attention", [] {
+       std::vector<GradientReport> reports;
+       for (const std::int64_t length : {1, 5, 70}) {
+         reports.push_back(check({2, length, 18}, 1, [](const Model& m, hs::Tape& t) { return judge(attention(use(t, m.x), 2)); }));
+       }
+       return reports;
+     }},
+    {"cast", [] { return std::vector{check({3, 5}, 1, [](const Model& m, hs::Tape& t) {
+       return judge(hs::cast<double>(use(t, m.x)));
+     })}; }},
+    {"constant", [] { return std::vector{check({3, 5}, 1, [](const Model& m, hs::Tape& t) {
+       return judge(use(t, m.x) * hs::constant<double>(t, {3, 5}, numbers(15)));
+     })}; }},
+    {"cross_entropy", [] { return std::vector{check({10, 7}, 1, [](const Model& m, hs::Tape& t) {
+       return cross_entropy(use(t, m.x), targets);
+     })}; }},
+    {"dropout", [] { return std::vector{check({2, 9}, 1, [](const Model& m, hs::Tape& t) {
+       return judge(dropout(use(t, m.x), 0.4F, 99));
+     })}; }},
+    {"embedding", [] {
+       return std::vector{check({7, 5}, 1, [](const Model& m, hs::Tape& t) { return judge(embedding(t, m.x, tokens)); }),
+                          check({7, 5}, 1, [](const Model& m, hs::Tape& t) { return judge(embedding(t, m.x, m.y, tokens)); })};
+     }},
+    {"gelu", [] {
+       return std::vector{check({4, 9}, 1, [](const Model& m, hs::Tape& t) { return judge(gelu(use(t, m.x))); }),
+                          check({4, 9}, 1, [](const Model& m, hs::Tape& t) { return judge(gelu_erf(use(t, m.x))); })};
+     }},
+    {"layer_norm", [] {
+       return std::vector{check({5, 7}, 7, [](const Model& m, hs::Tape& t) { return judge(layer_norm(use(t, m.x), m.b)); }),
+                          check({5, 7}, 7, [](const Model& m, hs::Tape& t) { return judge(layer_norm(use(t, m.x), m.b, m.c)); })};
+     }},
+    {"linear", [] {
+       return std::vector{check({3, 2, 5}, 4, [](const Model& m, hs::Tape& t) { return judge(linear(use(t, m.x), m.w)); }),
+                          check({6, 5}, 4, [](const Model& m, hs::Tape& t) { return judge(linear(use(t, m.x), m.w, m.b)); }),
+                          check({6, 5}, 4, [](const Model& m, hs::Tape& t) { return judge(logits(use(t, m.x), m.w)); }),
+                          check({6, 5}, 5, [](const Model& m, hs::Tape& t) {
+                            return judge(linear(linear(use(t, m.x), m.w, m.b), m.w, m.b));  // tied
+                          })};
+     }},
+    {"multiply", [] { return std::vector{check({3, 5}, 1, [](const Model& m, hs::Tape& t) {
+       const auto x = use(t, m.x);
+       return judge(x * x * use(t, m.y));
+     })}; }},
+    {"rms_norm", [] {
+       return std::vector{check({5, 7}, 7, [](const Model& m, hs::Tape& t) { return judge(rms_norm(use(t, m.x), m.b)); })};
+     }},
+    {"squared_error", [] { return std::vector{check({3, 400}, 1, [](const Model& m, hs::Tape& t) { return judge(use(t, m.x)); })}; }},
+    {"use", [] { return std::vector{check({3, 5}, 1, [](const Model& m, hs::Tape& t) {
+       return judge(use(t, m.x) + use(t, m.x));
+     })}; }},
+};
+
+struct WrongSign {
+  static void infer(hs::autograd::Infer& c) { c.output<double>(c.input_shape(0)); }
+  static void forward(hs::autograd::Forward& c) {
+    for (std::int64_t i = 0; i < c.output_shape().elements(); ++i) c.output<double>()[i] = 3.0 * c.input<double>(0)[i];
+  }
+  static void backward(hs::autograd::Backward& c) {
+    for (std::int64_t i = 0; i < c.output_shape().elements(); ++i) {
+      c.input_gradient<double>(0)[i] = -3.0 * c.output_gradient<double>()[i];
+    }
+  }
+  static constexpr hs::autograd::Op op{"wrong_sign", &infer, &forward, &backward};
+};
+
+}  // namespace
+
+TEST(Ops, EveryOneInTheTreePassesTheGradientCheckInDouble) {
+  std::size_t seen = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(HALFSTEP_SOURCE_DIR "/include/halfstep/autograd/ops")) {
+    const std::string name = entry.path().stem().string();
+    ++seen;
+    const auto found = checks.find(name);
+    ASSERT_NE(found, checks.end()) << "autograd/ops/" << name << ".hpp has no gradient check";
+    for (const GradientReport& report : found->second()) {
+      EXPECT_TRUE(report.passed) << name << ": " << report.where << " is off by " << report.worst;
+      EXPECT_EQ(report.rows.size(), 5U);
+      bool reached = false;
+      for (const auto& row : report.rows) reached = reached || row.analytic != 0.0;
+      EXPECT_TRUE(reached) << name << ": no gradient flowed at all";
+    }
+  }
+  EXPECT_EQ(seen, checks.size());
+  std::printf("%zu ops, 0 without a check\n", seen);
+}
+
+TEST(Ops, AWrongSignIsCaught) {
+  const auto report = check({3, 5}, 1, [](const Model& m, hs::Tape& t) {
+    const auto x = use(t, m.x);
+    return judge(t.handle<double>(t.record(WrongSign::op, {x}, {}, hs::autograd::NoPayload{})));
+  });
+  EXPECT_FALSE(report.passed);
+  EXPECT_GT(report.worst, 1.0);
+  EXPECT_EQ(report.where.substr(0, 2), "x[");
+  EXPECT_THROW(report.require(), hs::NumericError);
+}
+
+TEST(Ops, ShapeErrorsNameTheLayer) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  const auto scope = parameters.scope() / "blocks" / 3 / "up";
+  const auto weight = scope.add("weight", {1536, 384}, hs::Role::weight, {});
+  hs::Tape tape(runtime);
+  tape.begin();
+  const auto x = hs::constant<float>(tape, {2, 128}, std::vector<float>(256));
+  const auto nodes = tape.nodes();
+  try {
+    (void)linear(x, weight);
+    FAIL();
+  } catch (const hs::ShapeError& error) {
+    EXPECT_EQ(std::string(error.what()).substr(0, 61), "blocks.3.up: input has width 128, weight is [1536, 384] and w");
+  }
+  EXPECT_EQ(tape.nodes(), nodes) << "a refused op left something on the tape";
+  EXPECT_THROW((void)(x + hs::constant<float>(tape, {256}, std::vector<float>(256))), hs::ShapeError);
+  EXPECT_THROW((void)embedding(tape, weight, tokens), hs::ShapeError);  // the micro-batch has no rows
+  EXPECT_THROW((void)cross_entropy(x, targets), hs::ShapeError);
+  EXPECT_THROW((void)squared_error(x, numbers(3)), hs::ShapeError);
+  EXPECT_THROW((void)attention(x, 3), hs::ShapeError);
+  EXPECT_THROW((void)dropout(x, 1.0F, 0), hs::OptionError);
+}
