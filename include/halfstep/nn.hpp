@@ -9,3 +9,4 @@
 #include <halfstep/nn/gpt.hpp>
 #include <halfstep/nn/layer_norm.hpp>
 #include <halfstep/nn/linear.hpp>
+#include <halfstep/nn/segmented_gpt.hpp>

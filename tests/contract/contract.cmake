@@ -26,10 +26,14 @@ endforeach()
 
 file(GLOB folders RELATIVE ${PROJECT_SOURCE_DIR}/include/halfstep CONFIGURE_DEPENDS
      ${PROJECT_SOURCE_DIR}/include/halfstep/*)
-foreach(folder . ${folders})
+# Both compilers on 140 headers are seven minutes of processor time. A header that lacks an include
+# lacks it for g++ too, and clang reads the umbrellas here and each header alone in the nightly run.
+halfstep_script_test(contract.headers.umbrellas headers -DFOLDER=.)
+foreach(folder IN LISTS folders)
   if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/include/halfstep/${folder})
-    string(REPLACE "." "umbrellas" name ${folder})
-    halfstep_script_test(contract.headers.${name} headers -DFOLDER=${folder})
+    halfstep_script_test(contract.headers.${folder} headers -DFOLDER=${folder} -DONLY=GXX)
+    halfstep_script_test(nightly.headers_clang.${folder} headers -DFOLDER=${folder} -DONLY=CLANGXX)
+    set_tests_properties(nightly.headers_clang.${folder} PROPERTIES LABELS nightly)
   endif()
 endforeach()
 
@@ -42,7 +46,7 @@ foreach(source IN LISTS sources)
   if(NOT cases)
     message(FATAL_ERROR "${source} has no line '// CASE 1: text of the error'")
   endif()
-  halfstep_script_test(${name}/must_not_compile.0 must_not_compile -DFILE=${file})
+  halfstep_script_test(${name}/must_not_compile.whole must_not_compile -DFILE=${file})
   foreach(case IN LISTS cases)
     string(REGEX MATCH "[0-9]+" number "${case}")
     halfstep_script_test(${name}/must_not_compile.${number} must_not_compile

@@ -1,8 +1,16 @@
 # SPDX-License-Identifier: MIT
-# Each header of FOLDER compiles alone and twice, without a warning, with both compilers. Files of
-# detail/ count too, .inc files do not: they are parts of a region.
+# Each header of FOLDER compiles alone and twice, without a warning, with both compilers or with the
+# one that ONLY names (GXX, CLANGXX). Files of detail/ count too, .inc files do not: they are parts
+# of a region.
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 compilers(all)
+if(ONLY)
+  set(all ${${ONLY}})
+  if(NOT all)
+    skip_or_fail("${ONLY} is not installed")
+    return()
+  endif()
+endif()
 if(FOLDER STREQUAL ".")
   file(GLOB headers RELATIVE ${SOURCE}/include ${SOURCE}/include/halfstep/*.hpp)
 else()

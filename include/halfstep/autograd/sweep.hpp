@@ -8,6 +8,9 @@
 #include <utility>
 
 #include <halfstep/autograd/tape.hpp>
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/strict_math.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG {
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include <halfstep/core/config.hpp>
+#include <halfstep/core/strict_math.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::kernels {
 

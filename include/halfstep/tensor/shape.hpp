@@ -10,6 +10,7 @@
 
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
+#include <halfstep/core/strict_math.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG {
 
