@@ -191,3 +191,21 @@ TEST(Ops, ShapeErrorsNameTheLayer) {
   EXPECT_THROW((void)attention(x, 3), hs::ShapeError);
   EXPECT_THROW((void)dropout(x, 1.0F, 0), hs::OptionError);
 }
+
+TEST(Ops, AttentionTakesMemoryLinearInTokensByTheLedger) {
+  const auto workspace = [](std::int64_t tokens) {
+    hs::Runtime runtime({.threads = 2});
+    hs::Parameters<float> parameters(runtime);
+    const auto w = parameters.add("w", {1, tokens, 96}, hs::Role::weight, hs::Init::normal(1.0F));
+    hs::Tape tape(runtime);
+    hs::Gradients<float> gradients(parameters, tape);
+    tape.begin();
+    const auto y = attention(use(tape, w), 2);
+    tape.backward(squared_error(y, numbers(y.shape().elements())));
+    return static_cast<double>(runtime.ledger().peak(hs::core::Category::workspace));
+  };
+  for (const std::int64_t tokens : {64, 256, 1024}) {
+    EXPECT_GT(workspace(tokens), 0.0);
+    EXPECT_LE(workspace(2 * tokens), 2.1 * workspace(tokens)) << tokens;
+  }
+}

@@ -374,6 +374,16 @@ TEST(Tape, ADiamondOfFortyLevelsTakesLinearTime) {
   EXPECT_EQ(gradients[w][0], 0x1p81);
 }
 
+TEST(Tape, HoldsDualsAsPlanes) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Tape tape(runtime);
+  tape.begin();
+  const auto x = hs::constant<hs::dual<double>>(tape, {3}, std::vector{1.0F, 2.0F, 3.0F});
+  EXPECT_EQ(tape.value(x, 0)[2], 3.0);
+  EXPECT_EQ(tape.value(x, 1)[2], 0.0);
+  EXPECT_EQ(tape.value(x, 1).data() - tape.value(x, 0).data(), 8) << "planes start on a cache line each";
+}
+
 TEST(Tape, TwoTapesOnTwoThreadsDoNotMeet) {
   const auto run = [](std::vector<float>& out) {
     hs::Runtime runtime({.threads = 1, .seed = 3});

@@ -79,6 +79,20 @@ TEST(Parameters, RefuseWhatWouldBeAmbiguousOrLate) {
   EXPECT_NE(message([&] { (void)parameters.add("c", {1}, hs::Role::bias, {}); }).find("too late"), std::string::npos);
 }
 
+TEST(Parameters, OfDualsAreTwoPlanesPrimalFirst) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<double> real(runtime);
+  const Pair<double> pair(real);
+  auto duals = real.as<hs::dual<double>>();
+  const Pair<hs::dual<double>> twin(duals);
+  EXPECT_EQ(runtime.ledger().live(hs::core::Category::weights), 19 * 8 + 2 * 19 * 8);
+  EXPECT_EQ(duals.values(twin.b).data() + 4, duals.tangents(twin.b.id).data());
+  EXPECT_EQ(duals.values(twin.a)[14], real.values(pair.a)[14]);
+  for (const double t : duals.tangents(twin.a.id)) EXPECT_EQ(t, 0.0);
+  EXPECT_EQ(duals.planes(), 2);
+  EXPECT_EQ(duals.gradient_dtype(), hs::numeric::DType::f64);
+}
+
 TEST(Parameters, AWriteAdvancesTheVersion) {
   hs::Runtime runtime({.threads = 1});
   hs::Parameters<float> parameters(runtime);
