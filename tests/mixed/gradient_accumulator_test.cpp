@@ -55,9 +55,11 @@ struct Window : testing::Test {
   }
   /// A window over these micro-batches, one target each unless the losses say otherwise.
   template <class Accumulator>
-  auto swept(Accumulator& into, const std::vector<Loss>& losses, std::int64_t iteration = 0, int rows = 1) {
-    auto window = into.begin(tape, iteration,
-                             {.micro_batches = static_cast<int>(losses.size()), .rows = rows, .targets_per_row = 1});
+  auto swept(Accumulator& into, const std::vector<Loss>& losses, std::int64_t iteration = 0,
+             int rows = 1) {
+    auto window = into.begin(
+        tape, iteration,
+        {.micro_batches = static_cast<int>(losses.size()), .rows = rows, .targets_per_row = 1});
     auto next = losses.begin();
     for (const auto micro : window) {
       tape.begin(micro);
@@ -90,7 +92,8 @@ TEST_F(Window, NumbersIterationsMicroBatchesAndSamples) {
   EXPECT_EQ(number, 4);
 }
 TEST_F(Window, OfOneRankVisitsItsShareOfTheStep) {
-  auto window = accumulator.begin(tape, 1, {.micro_batches = 8, .rows = 2}, {.first = 1, .stride = 4, .count = 2});
+  auto window = accumulator.begin(tape, 1, {.micro_batches = 8, .rows = 2},
+                                  {.first = 1, .stride = 4, .count = 2});
   std::vector<std::int64_t> numbers, samples;
   for (const MicroBatch micro : window) {
     numbers.push_back(micro.number);
@@ -106,15 +109,18 @@ TEST_F(Window, FixesTheSeedBeforeTheFirstForward) {
     int v, r;
     std::int64_t l;
     double power;
-  } cases[] = {{1, 1, 1, 1}, {4, 8, 128, 4096}, {1, 12, 64, 1024}, {3, 1, 1, 4}, {1, 1, 1025, 2048}};
+  } cases[] = {
+      {1, 1, 1, 1}, {4, 8, 128, 4096}, {1, 12, 64, 1024}, {3, 1, 1, 4}, {1, 1, 1025, 2048}};
   for (const auto& c : cases) {
     {
-      const auto window = accumulator.begin(tape, 0, {.micro_batches = c.v, .rows = c.r, .targets_per_row = c.l});
+      const auto window =
+          accumulator.begin(tape, 0, {.micro_batches = c.v, .rows = c.r, .targets_per_row = c.l});
       EXPECT_EQ(tape.seed(), 1.0 / c.power);
       EXPECT_EQ(window.seed(), tape.seed());
     }
     EXPECT_EQ(tape.seed(), 1.0);
-    const auto window = scaled.begin(tape, 0, {.micro_batches = c.v, .rows = c.r, .targets_per_row = c.l});
+    const auto window =
+        scaled.begin(tape, 0, {.micro_batches = c.v, .rows = c.r, .targets_per_row = c.l});
     EXPECT_EQ(tape.seed(), 65536.0 / c.power);
   }
 }
@@ -149,7 +155,8 @@ TEST_F(Window, OfThreeOfFourAccumulatedDividesByWhatWasAccumulated) {
 }
 TEST_F(Window, KeepsNothingOfTheOneBefore) {
   {
-    auto dropped = accumulator.begin(tape, 0, {.micro_batches = 2, .rows = 1, .targets_per_row = 1});
+    auto dropped =
+        accumulator.begin(tape, 0, {.micro_batches = 2, .rows = 1, .targets_per_row = 1});
     tape.begin(*dropped.begin());
     dropped.backward(tape, loss(100, 1, {100, 100}));
   }
@@ -161,7 +168,8 @@ TEST_F(Window, KeepsNothingOfTheOneBefore) {
 TEST_F(Window, SumsLossesAndCountsInTheHousesTree) {
   const double sums[] = {1e16, 1.0, -1e16, 1.0, 3.0};
   std::vector<Loss> losses;
-  for (const double sum : sums) losses.push_back(loss(sum, 1, {1, 1}));
+  for (const double sum : sums)
+    losses.push_back(loss(sum, 1, {1, 1}));
   const auto window = swept(accumulator, losses);
   const double wanted = ((1e16 + 1.0) + (-1e16 + 1.0)) + 3.0;
   EXPECT_EQ(window.loss_sum(), wanted);
@@ -216,7 +224,9 @@ TEST_F(Window, NamesTheFirstParameterThatIsNotFinite) {
     std::vector<float> ga, gb;
     const char* name;
     int values;
-  } cases[] = {{{1, infinity}, {1}, "a", 1}, {{1, 1}, {not_a_number}, "b", 1}, {{-infinity, not_a_number}, {infinity}, "a", 3}};
+  } cases[] = {{{1, infinity}, {1}, "a", 1},
+               {{1, 1}, {not_a_number}, "b", 1},
+               {{-infinity, not_a_number}, {infinity}, "a", 3}};
   float scale = 65536.0F;
   for (const auto& c : cases) {
     auto window = swept(scaled, {loss(1, 1, c.ga, c.gb)});
@@ -309,13 +319,23 @@ TEST_F(Window, ClipsLargeGradientsWithoutOverflow) {
   EXPECT_TRUE(gradients.finite());
   EXPECT_NEAR(gradients.factor() * static_cast<double>(gradients.sum(a)[0]), 1.0, 1e-6);
 }
+TEST_F(Window, SkipsWhereClippingWouldLoseTheGradient) {
+  auto scaler = mixed::LossScaler::fixed(0x1p20F);
+  mixed::GradientAccumulator scaled(parameters, scaler);
+  auto window = swept(scaled, {loss(1, 1, {0, 0}, {0x1p107F})});
+  const auto result = std::move(window).unscale().clip_norm(1.0F).result();  // 2^-127
+  EXPECT_EQ(result.why, Skip::non_finite);
+  EXPECT_EQ(result.first_bad, "b");
+}
 TEST_F(Window, ReportsTheNormOfTheHousesBlocks) {
   Parameters<float> store(runtime);
   const auto first = store.scope().add("first", {1500}, Role::weight, {}).id;
   const auto second = store.scope().add("second", {2049}, Role::weight, {}).id;
   std::vector<float> g1(1500), g2(2049);
-  for (std::size_t i = 0; i < g1.size(); ++i) g1[i] = 0.1F / static_cast<float>(i + 1);
-  for (std::size_t i = 0; i < g2.size(); ++i) g2[i] = 0.3F / static_cast<float>(2 * i + 1);
+  for (std::size_t i = 0; i < g1.size(); ++i)
+    g1[i] = 0.1F / static_cast<float>(i + 1);
+  for (std::size_t i = 0; i < g2.size(); ++i)
+    g2[i] = 0.3F / static_cast<float>(2 * i + 1);
   // Lanes, folds and tree, word for word.
   std::vector<double> blocks;
   for (const auto* g : {&g1, &g2}) {
@@ -326,7 +346,8 @@ TEST_F(Window, ReportsTheNormOfTheHousesBlocks) {
         lane[(j - start) % 16] += x * x;
       }
       for (const std::size_t width : {8U, 4U, 2U, 1U}) {
-        for (std::size_t l = 0; l < width; ++l) lane[l] += lane[l + width];
+        for (std::size_t l = 0; l < width; ++l)
+          lane[l] += lane[l + width];
       }
       blocks.push_back(lane[0]);
     }
@@ -352,9 +373,11 @@ TEST_F(Window, DoesNotSeeTheCallersRoundingMode) {
     std::fesetround(mode);
     std::vector<float> norms;
     for (int iteration = 0; iteration < 3; ++iteration) {
-      auto window = sums.begin(own_tape, iteration, {.micro_batches = 1, .rows = 3, .targets_per_row = 1});
+      auto window =
+          sums.begin(own_tape, iteration, {.micro_batches = 1, .rows = 3, .targets_per_row = 1});
       std::vector<float> g(1025);
-      for (std::size_t i = 0; i < g.size(); ++i) g[i] = static_cast<float>(i % 77) * 0x1p-7F;
+      for (std::size_t i = 0; i < g.size(); ++i)
+        g[i] = static_cast<float>(i % 77) * 0x1p-7F;
       own_tape.begin(*window.begin());
       window.backward(own_tape, Loss{0.1, 3, {{id, g}}});
       norms.push_back(optimizer.step(std::move(window).unscale().clip_norm(0.7F), 1e-3F).norm);
@@ -409,26 +432,36 @@ TEST_F(Window, RefusesMicroBatchesTwiceOrOutOfOrder) {
   auto micro = window.begin();
   const auto first = *micro, second = *++micro;
   tape.begin(second);
-  EXPECT_EQ(message_of([&] { window.backward(tape, loss(1, 1, {1, 1})); }),
-            "Window::backward: the tape was begun for iteration 3, micro-batch 1, but the next one of the window is "
-            "iteration 3, micro-batch 0. Call tape.begin(micro) and window.backward once for each micro of the window, in "
+  EXPECT_EQ(message_of([&] {
+              window.backward(tape, loss(1, 1, {1, 1}));
+            }),
+            "Window::backward: the tape was begun for iteration 3, micro-batch 1, but the next one "
+            "of the window is "
+            "iteration 3, micro-batch 0. Call tape.begin(micro) and window.backward once for each "
+            "micro of the window, in "
             "order.");
   tape.begin(first);
   window.backward(tape, loss(1, 1, {1, 1}));
   EXPECT_THROW(window.backward(tape, loss(1, 1, {1, 1})), StateError);
   EXPECT_EQ(message_of([&] { static_cast<void>(std::move(window).unscale()); }),
-            "Window::unscale: 1 of 2 micro-batches are in the sum. Call window.backward for each micro of the window.");
+            "Window::unscale: 1 of 2 micro-batches are in the sum. Call window.backward for each "
+            "micro of the window.");
   tape.begin(second);
   window.backward(tape, loss(1, 1, {1, 1}));  // the refusals did no harm
-  EXPECT_EQ(message_of([&] { window.backward(tape, loss(1, 1, {1, 1})); }),
-            "Window::backward: all 2 micro-batches are in the sum already. Was backward called twice in the loop's last "
+  EXPECT_EQ(message_of([&] {
+              window.backward(tape, loss(1, 1, {1, 1}));
+            }),
+            "Window::backward: all 2 micro-batches are in the sum already. Was backward called "
+            "twice in the loop's last "
             "turn?");
   EXPECT_EQ(std::move(window).unscale().norm(), std::sqrt(2.0F));
 }
 TEST_F(Window, RefusesAnotherTape) {
   auto window = accumulator.begin(tape, 0);
   GivenTape other;
-  EXPECT_EQ(message_of([&] { window.backward(other, loss(1, 1, {1, 1})); }),
+  EXPECT_EQ(message_of([&] {
+              window.backward(other, loss(1, 1, {1, 1}));
+            }),
             "Window::backward: this is not the tape that the window was begun with");
 }
 TEST_F(Window, IsSpoiltByASweepThatThrowsAndTheNextOneIsNot) {
@@ -438,11 +471,15 @@ TEST_F(Window, IsSpoiltByASweepThatThrowsAndTheNextOneIsNot) {
     auto broken = loss(1, 1, {1, 1}, {9});
     broken.throws = true;
     EXPECT_THROW(window.backward(tape, broken), std::runtime_error);
-    EXPECT_EQ(message_of([&] { window.backward(tape, loss(1, 1, {1, 1})); }),
-              "Window::backward: an earlier sweep of this window threw, so its sum is incomplete. Drop the window and "
+    EXPECT_EQ(message_of([&] {
+                window.backward(tape, loss(1, 1, {1, 1}));
+              }),
+              "Window::backward: an earlier sweep of this window threw, so its sum is incomplete. "
+              "Drop the window and "
               "begin another.");
     EXPECT_EQ(message_of([&] { static_cast<void>(std::move(window).unscale()); }),
-              "Window::unscale: 0 of 1 micro-batches are in the sum, and the sweep of the next one threw. Drop the window "
+              "Window::unscale: 0 of 1 micro-batches are in the sum, and the sweep of the next one "
+              "threw. Drop the window "
               "and begin another.");
   }
   auto window = swept(accumulator, {loss(1, 1, {3, 4})}, 1);
@@ -451,7 +488,9 @@ TEST_F(Window, IsSpoiltByASweepThatThrowsAndTheNextOneIsNot) {
 TEST_F(Window, ThatWasMovedFromThrowsWhateverIsAsked) {
   auto window = swept(accumulator, {loss(1, 1, {3, 4})});
   auto moved = std::move(window);
-  const std::string wanted = "Window::loss: the window has ended or was moved from. Begin another: accumulator.begin(...).";
+  const std::string wanted =
+      "Window::loss: the window has ended or was moved from. Begin another: "
+      "accumulator.begin(...).";
   EXPECT_EQ(message_of([&] { static_cast<void>(window.loss()); }), wanted);  // NOLINT: on purpose
   EXPECT_THROW(static_cast<void>(window.begin()), StateError);
   EXPECT_THROW(window.backward(tape, loss(1, 1, {1, 1})), StateError);
@@ -463,7 +502,8 @@ TEST_F(Window, ThatWasMovedFromThrowsWhateverIsAsked) {
   EXPECT_THROW(static_cast<void>(std::move(gradients).clip_norm(1.0F)), StateError);
   optim::Sgd optimizer(parameters);
   EXPECT_EQ(message_of([&] { static_cast<void>(optimizer.step(std::move(gradients), 1.0F)); }),
-            "optimizer.step: these gradients were used already, by a step or by std::move. Every update needs a window of "
+            "optimizer.step: these gradients were used already, by a step or by std::move. Every "
+            "update needs a window of "
             "its own.");
   EXPECT_TRUE(optimizer.step(std::move(held), 1.0F));
   EXPECT_THROW(static_cast<void>(optimizer.step(std::move(held), 1.0F)), StateError);
@@ -476,28 +516,37 @@ TEST_F(Window, RefusesALimitThatIsNone) {
   }
   auto window = swept(accumulator, {loss(1, 1, {3, 4})});
   EXPECT_EQ(message_of([&] { static_cast<void>(std::move(window).unscale().clip_norm(-1.0F)); }),
-            "Unscaled::clip_norm: the limit is -1, wanted more than 0. To leave the gradient as it is, do not call "
+            "Unscaled::clip_norm: the limit is -1, wanted more than 0. To leave the gradient as it "
+            "is, do not call "
             "clip_norm.");
   EXPECT_FALSE(accumulator.window_open());
 }
 TEST_F(Window, RefusesNumbersBelowOne) {
-  for (const mixed::StepShape bad : {mixed::StepShape{0, 8, 128}, {1, 0, 128}, {1, 8, 0}, {-4, 8, 128},
-                                     {std::numeric_limits<int>::max(), std::numeric_limits<int>::max(), 128}}) {
+  for (const mixed::StepShape bad :
+       {mixed::StepShape{0, 8, 128},
+        {1, 0, 128},
+        {1, 8, 0},
+        {-4, 8, 128},
+        {std::numeric_limits<int>::max(), std::numeric_limits<int>::max(), 128}}) {
     EXPECT_THROW(static_cast<void>(accumulator.begin(tape, 0, bad)), OptionError);
   }
   EXPECT_THROW(static_cast<void>(accumulator.begin(tape, -1)), OptionError);
-  EXPECT_THROW(static_cast<void>(accumulator.begin(tape, 0, {.micro_batches = 4}, {.first = 2, .stride = 2, .count = 2})),
+  EXPECT_THROW(static_cast<void>(accumulator.begin(tape, 0, {.micro_batches = 4},
+                                                   {.first = 2, .stride = 2, .count = 2})),
                OptionError);
-  EXPECT_EQ(message_of([&] { static_cast<void>(accumulator.begin(tape, 0, {.micro_batches = 0})); }),
-            "GradientAccumulator::begin: iteration 0, micro_batches 0, rows 8, targets_per_row 128; wanted iteration >= 0, "
-            "the others >= 1 and their product at most 2^53. Is the accumulation count an unset option?");
+  EXPECT_EQ(
+      message_of([&] { static_cast<void>(accumulator.begin(tape, 0, {.micro_batches = 0})); }),
+      "GradientAccumulator::begin: iteration 0, micro_batches 0, rows 8, targets_per_row 128; "
+      "wanted iteration >= 0, "
+      "the others >= 1 and their product at most 2^53. Is the accumulation count an unset option?");
   static_cast<void>(accumulator.begin(tape, 0));
 }
 TEST_F(Window, RefusesADryTape) {
   tape.is_dry = true;
-  EXPECT_EQ(message_of([&] { static_cast<void>(accumulator.begin(tape, 0)); }),
-            "GradientAccumulator::begin: the tape is dry: it places buffers and computes nothing. Call "
-            "tape.backward(loss) there, without a window.");
+  EXPECT_EQ(
+      message_of([&] { static_cast<void>(accumulator.begin(tape, 0)); }),
+      "GradientAccumulator::begin: the tape is dry: it places buffers and computes nothing. Call "
+      "tape.backward(loss) there, without a window.");
   EXPECT_FALSE(accumulator.window_open());
 }
 TEST_F(Window, DroppedLeavesTheScaleAlone) {
@@ -525,7 +574,8 @@ TEST(Accumulation, GivesAcceleratesPublishedWeight) {
     optim::Sgd optimizer(parameters);
     GivenTape tape;
     const int rows = 8 / micro_batches;
-    auto window = accumulator.begin(tape, 0, {.micro_batches = micro_batches, .rows = rows, .targets_per_row = 1});
+    auto window = accumulator.begin(
+        tape, 0, {.micro_batches = micro_batches, .rows = rows, .targets_per_row = 1});
     for (const auto micro : window) {
       tape.begin(micro);
       halfstep_tests::GivenLoss<double> loss{0, static_cast<double>(rows), {{w, {0.0}}}};
@@ -552,7 +602,8 @@ TEST(Accumulation, OfTenBatchesByFourIsThreeUpdates) {
   std::int64_t iteration = 0;
   while (left > 0) {
     const int now = std::min(left, 4);
-    auto window = accumulator.begin(tape, iteration++, {.micro_batches = now, .rows = 1, .targets_per_row = 1});
+    auto window = accumulator.begin(tape, iteration++,
+                                    {.micro_batches = now, .rows = 1, .targets_per_row = 1});
     for (const auto micro : window) {
       tape.begin(micro);
       window.backward(tape, Loss{1, 1, {{w, {1}}}});

@@ -26,7 +26,8 @@ Leaf tree_of(std::vector<Leaf> level) {
         above.push_back(level[i + 1]);
       } else {
         std::vector<float> sum(level[i]->size());
-        for (std::size_t j = 0; j < sum.size(); ++j) sum[j] = (*level[i])[j] + (*level[i + 1])[j];
+        for (std::size_t j = 0; j < sum.size(); ++j)
+          sum[j] = (*level[i])[j] + (*level[i + 1])[j];
         above.push_back(sum);
       }
     }
@@ -41,7 +42,8 @@ std::vector<float> leaf_of(std::size_t number, std::size_t parameter, std::size_
   std::uint32_t state = static_cast<std::uint32_t>(number * 7919 + parameter * 104729 + 1);
   for (auto& x : leaf) {
     state = state * 1664525U + 1013904223U;
-    x = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31F / static_cast<float>(1U << (state >> 8) % 24U);
+    x = static_cast<float>(static_cast<std::int32_t>(state)) * 0x1p-31F /
+        static_cast<float>(1U << (state >> 8) % 24U);
   }
   return leaf;
 }
@@ -61,7 +63,8 @@ struct Sums : testing::Test {
   void give(ParameterId id, const std::vector<float>& leaf) {
     const auto target = sums.open(id);
     float* out = static_cast<float*>(target.data);
-    for (std::size_t i = 0; i < leaf.size(); ++i) out[i] = target.accumulate ? out[i] + leaf[i] : leaf[i];
+    for (std::size_t i = 0; i < leaf.size(); ++i)
+      out[i] = target.accumulate ? out[i] + leaf[i] : leaf[i];
     sums.finish(id);
   }
   /// Whether parameter p takes part in micro-batch n.
@@ -82,13 +85,15 @@ struct Sums : testing::Test {
     for (std::size_t p = 0; p < parameters_count; ++p) {
       const auto sum = sums.sum({static_cast<std::uint32_t>(p)});
       const auto wanted = tree_of(leaves[p]).value_or(std::vector<float>(sum.size(), 0.0F));
-      ASSERT_EQ(std::vector<float>(sum.begin(), sum.end()), wanted) << micro_batches << " micro-batches, parameter " << p;
+      ASSERT_EQ(std::vector<float>(sum.begin(), sum.end()), wanted)
+          << micro_batches << " micro-batches, parameter " << p;
     }
   }
 };
 
 TEST_F(Sums, AreTheHousesTreeForEveryNumberOfMicroBatches) {
-  for (std::size_t v = 1; v <= 65; ++v) agrees(v, [](std::size_t, std::size_t) { return true; });
+  for (std::size_t v = 1; v <= 65; ++v)
+    agrees(v, [](std::size_t, std::size_t) { return true; });
 }
 TEST_F(Sums, OfLeavesThatAreAbsentMoveThePartnerUpUnchanged) {
   for (std::size_t v = 1; v <= 17; ++v) {
@@ -112,7 +117,9 @@ TEST_F(Sums, OfAllPatternsOfPresenceInEightMicroBatches) {
     }
     sums.fold();
     const auto sum = sums.sum({1});
-    ASSERT_EQ(std::vector<float>(sum.begin(), sum.end()), tree_of(leaves).value_or(std::vector<float>(37, 0.0F))) << pattern;
+    ASSERT_EQ(std::vector<float>(sum.begin(), sum.end()),
+              tree_of(leaves).value_or(std::vector<float>(37, 0.0F)))
+        << pattern;
   }
 }
 TEST_F(Sums, InAnotherOrderHaveOtherBits) {
@@ -120,7 +127,8 @@ TEST_F(Sums, InAnotherOrderHaveOtherBits) {
   std::vector<Leaf> leaves;
   for (std::size_t n = 0; n < 8; ++n) {
     leaves.emplace_back(leaf_of(n, 1, 37));
-    for (std::size_t i = 0; i < 37; ++i) serial[i] += (*leaves.back())[i];
+    for (std::size_t i = 0; i < 37; ++i)
+      serial[i] += (*leaves.back())[i];
   }
   EXPECT_NE(tree_of(leaves).value(), serial);
 }
@@ -138,10 +146,12 @@ TEST_F(Sums, OfContiguousOrStridedSharesJoinToTheSameBits) {
   const auto whole = share(0, 1, 16);
   for (std::size_t ranks = 2; ranks <= 16; ranks *= 2) {
     std::vector<Leaf> shares;
-    for (std::size_t rank = 0; rank < ranks; ++rank) shares.push_back(share(rank * 16 / ranks, 1, 16 / ranks));
+    for (std::size_t rank = 0; rank < ranks; ++rank)
+      shares.push_back(share(rank * 16 / ranks, 1, 16 / ranks));
     EXPECT_EQ(tree_of(shares), whole) << ranks;
   }
-  EXPECT_NE(tree_of({share(0, 2, 8), share(1, 2, 8)}), whole);  // every n-th needs a reduction per micro-batch
+  EXPECT_NE(tree_of({share(0, 2, 8), share(1, 2, 8)}),
+            whole);  // every n-th needs a reduction per micro-batch
 }
 TEST_F(Sums, TakeAsManyBuffersAsTheHouseSays) {
   const int wanted[] = {1, 1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4, 4, 4, 5};

@@ -49,13 +49,15 @@ LoopResult train(const LoopOptions& options) {
   LoopResult result;
   for (std::int64_t iteration = 0; iteration < options.iterations; ++iteration) {
     auto window = accumulator.begin(
-        tape, iteration, {.micro_batches = options.micro_batches, .rows = options.rows, .targets_per_row = 1});
+        tape, iteration,
+        {.micro_batches = options.micro_batches, .rows = options.rows, .targets_per_row = 1});
     for (const auto micro : window) {
       std::vector<float> x, y;
       for (int row = 0; row < micro.rows; ++row) {
         const auto sample = static_cast<std::uint64_t>(micro.first_sample + row);
         for (std::uint64_t i = 0; i < 2; ++i) {
-          x.push_back(static_cast<float>(core::random_bits(1, 2, sample * 2 + i) >> 8) * 0x1p-23F - 1.0F);
+          x.push_back(static_cast<float>(core::random_bits(1, 2, sample * 2 + i) >> 8) * 0x1p-23F -
+                      1.0F);
         }
         y.push_back(3.0F * x[x.size() - 2] - 2.0F * x.back() + 1.0F);
       }
@@ -91,13 +93,15 @@ TEST(Loop, GivesTheSameBitsForEveryNumberOfThreadsAndOthersForAnotherClip) {
     const auto one = train<fp16>({.threads = 1, .iterations = 40, .scale = scale});
     EXPECT_EQ(train<fp16>({.threads = 2, .iterations = 40, .scale = scale}).hash, one.hash);
     EXPECT_EQ(train<fp16>({.threads = 3, .iterations = 40, .scale = scale}).hash, one.hash);
-    EXPECT_NE(train<fp16>({.threads = 1, .iterations = 40, .scale = scale, .clip = 0.7F}).hash, one.hash);
+    EXPECT_NE(train<fp16>({.threads = 1, .iterations = 40, .scale = scale, .clip = 0.7F}).hash,
+              one.hash);
   }
 }
 TEST(Loop, SeesTheSameGradientHoweverTheBatchIsCut) {
   const auto whole = train<float>({.micro_batches = 1, .rows = 32, .iterations = 1});
   for (const int micro_batches : {2, 4, 8, 32}) {
-    const auto cut = train<float>({.micro_batches = micro_batches, .rows = 32 / micro_batches, .iterations = 1});
+    const auto cut =
+        train<float>({.micro_batches = micro_batches, .rows = 32 / micro_batches, .iterations = 1});
     EXPECT_NEAR(cut.norm, whole.norm, 1e-6F * whole.norm) << micro_batches;
     EXPECT_NEAR(cut.loss, whole.loss, 1e-12 * whole.loss) << micro_batches;
   }

@@ -29,7 +29,8 @@ TEST(LossScaler, HasPyTorchsDefaults) {
   EXPECT_EQ(options.backoff, 0.5F);
   EXPECT_EQ(options.interval, 2000);
   LossScaler scaler;
-  for (int i = 0; i < 1999; ++i) scaler.update(false);
+  for (int i = 0; i < 1999; ++i)
+    scaler.update(false);
   EXPECT_EQ(scaler.scale(), 65536.0F);
   EXPECT_EQ(scaler.good_steps(), 1999);
   scaler.update(false);
@@ -37,8 +38,9 @@ TEST(LossScaler, HasPyTorchsDefaults) {
   EXPECT_EQ(scaler.good_steps(), 0);
 }
 TEST(LossScaler, ReproducesPyTorchsTrace) {
-  EXPECT_EQ(trace(LossScaler({.interval = 3}), "1100010000"),
-            (std::vector<float>{32768, 16384, 16384, 16384, 32768, 16384, 16384, 16384, 32768, 32768}));
+  EXPECT_EQ(
+      trace(LossScaler({.interval = 3}), "1100010000"),
+      (std::vector<float>{32768, 16384, 16384, 16384, 32768, 16384, 16384, 16384, 32768, 32768}));
 }
 TEST(LossScaler, ReproducesPyTorchsUnitNumbers) {
   LossScaler scaler({.initial = 4, .growth = 2, .backoff = 0.25F, .interval = 2});
@@ -61,14 +63,17 @@ TEST(LossScaler, KeepsTheScaleWhereGrowthWouldExceedFloat) {
 }
 TEST(LossScaler, NeverFallsToZero) {
   LossScaler scaler;
-  for (int i = 0; i < 1000; ++i) scaler.update(true);
+  for (int i = 0; i < 1000; ++i)
+    scaler.update(true);
   EXPECT_EQ(scaler.scale(), 0x1p-126F);
   EXPECT_EQ(trace(LossScaler({.initial = 16, .minimum = 1}), "11111111"),
             (std::vector<float>{8, 4, 2, 1, 1, 1, 1, 1}));
-  EXPECT_EQ(trace(LossScaler({.initial = 1, .minimum = 0.25F}), "1111"), (std::vector<float>{0.5F, 0.25F, 0.25F, 0.25F}));
+  EXPECT_EQ(trace(LossScaler({.initial = 1, .minimum = 0.25F}), "1111"),
+            (std::vector<float>{0.5F, 0.25F, 0.25F, 0.25F}));
 }
 TEST(LossScaler, DoublesEveryTwoGoodStepsWithAnIntervalOfTwo) {
-  EXPECT_EQ(trace(LossScaler({.initial = 256, .interval = 2}), "000000"), (std::vector<float>{256, 512, 512, 1024, 1024, 2048}));
+  EXPECT_EQ(trace(LossScaler({.initial = 256, .interval = 2}), "000000"),
+            (std::vector<float>{256, 512, 512, 1024, 1024, 2048}));
 }
 TEST(LossScaler, FixedNeverChanges) {
   EXPECT_EQ(trace(LossScaler::fixed(128), "0110"), (std::vector<float>{128, 128, 128, 128}));
@@ -76,12 +81,14 @@ TEST(LossScaler, FixedNeverChanges) {
   EXPECT_TRUE(LossScaler().dynamic());
   EXPECT_THROW(static_cast<void>(LossScaler::fixed(0)), OptionError);
   EXPECT_THROW(static_cast<void>(LossScaler::fixed(-1)), OptionError);
-  EXPECT_THROW(static_cast<void>(LossScaler::fixed(std::numeric_limits<float>::infinity())), OptionError);
+  EXPECT_THROW(static_cast<void>(LossScaler::fixed(std::numeric_limits<float>::infinity())),
+               OptionError);
   try {
     static_cast<void>(LossScaler::fixed(std::numeric_limits<float>::quiet_NaN()));
     FAIL();
   } catch (const OptionError& error) {
-    EXPECT_TRUE(std::string(error.what()).starts_with("LossScaler::fixed: the scale is ")) << error.what();
+    EXPECT_TRUE(std::string(error.what()).starts_with("LossScaler::fixed: the scale is "))
+        << error.what();
   }
 }
 
@@ -106,7 +113,8 @@ struct Visitor {
 
 TEST(LossScaler, ContinuesFromItsStateAsIfItHadRunThrough) {
   LossScaler through({.interval = 3});
-  for (const bool overflow : {true, false, false}) through.update(overflow);
+  for (const bool overflow : {true, false, false})
+    through.update(overflow);
   Visitor state;
   through.visit_state(state);
   EXPECT_EQ(state.calls, 2);
@@ -137,7 +145,8 @@ TEST(LossScaler, RefusesAStateThatHoldsNoScale) {
   LossScaler scaler;
   Visitor state;
   state.load = true;
-  for (const double bad : {0.0, -1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+  for (const double bad : {0.0, -1.0, std::numeric_limits<double>::infinity(),
+                           std::numeric_limits<double>::quiet_NaN()}) {
     state.scale = bad;
     EXPECT_THROW(scaler.visit_state(state), DataError);
   }
@@ -155,7 +164,8 @@ TEST(LossScaler, StandsStillWhileAWindowIsOpen) {
     FAIL();
   } catch (const StateError& error) {
     EXPECT_EQ(std::string(error.what()),
-              "LossScaler::update: 1 window(s) are open, which were seeded with the scale 65536. The step that ends a "
+              "LossScaler::update: 1 window(s) are open, which were seeded with the scale 65536. "
+              "The step that ends a "
               "window updates its scaler; nobody else need.");
   }
   scaler.settle(false);
@@ -176,10 +186,11 @@ TEST(LossScaler, SharedByTwoWindowsIsUpdatedOnceAndByAnyOverflow) {
 }
 TEST(LossScaler, RefusesOptionsOutOfRange) {
   using mixed::LossScalerOptions;
-  for (const auto& bad :
-       {LossScalerOptions{.initial = 0}, LossScalerOptions{.growth = 1}, LossScalerOptions{.backoff = 1},
-        LossScalerOptions{.backoff = 0}, LossScalerOptions{.interval = 0}, LossScalerOptions{.minimum = 0},
-        LossScalerOptions{.initial = 1, .minimum = 2}, LossScalerOptions{.initial = std::numeric_limits<float>::quiet_NaN()}}) {
+  for (const auto& bad : {LossScalerOptions{.initial = 0}, LossScalerOptions{.growth = 1},
+                          LossScalerOptions{.backoff = 1}, LossScalerOptions{.backoff = 0},
+                          LossScalerOptions{.interval = 0}, LossScalerOptions{.minimum = 0},
+                          LossScalerOptions{.initial = 1, .minimum = 2},
+                          LossScalerOptions{.initial = std::numeric_limits<float>::quiet_NaN()}}) {
     EXPECT_THROW(LossScaler{bad}, OptionError);
   }
   try {
@@ -187,8 +198,10 @@ TEST(LossScaler, RefusesOptionsOutOfRange) {
     FAIL();
   } catch (const OptionError& error) {
     EXPECT_EQ(std::string(error.what()),
-              "LossScaler: initial 65536, growth 0.5, backoff 2, interval 2000, minimum 1; wanted initial > 0, growth > "
-              "1, backoff between 0 and 1, interval >= 1, 0 < minimum <= initial. Were growth and backoff exchanged?");
+              "LossScaler: initial 65536, growth 0.5, backoff 2, interval 2000, minimum 1; wanted "
+              "initial > 0, growth > "
+              "1, backoff between 0 and 1, interval >= 1, 0 < minimum <= initial. Were growth and "
+              "backoff exchanged?");
   }
 }
 TEST(LossScaler, WarnsOnceOfFactorsThatAreNoPowersOfTwo) {
@@ -196,7 +209,8 @@ TEST(LossScaler, WarnsOnceOfFactorsThatAreNoPowersOfTwo) {
   LossScaler odd({.initial = 1000});
   odd.update(true);
   EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "halfstep: warning: LossScaler: initial 1000, growth 2 and backoff 0.5 are not all powers of two, so scaling "
+            "halfstep: warning: LossScaler: initial 1000, growth 2 and backoff 0.5 are not all "
+            "powers of two, so scaling "
             "and unscaling round.\n");
   testing::internal::CaptureStderr();
   LossScaler even;

@@ -56,13 +56,15 @@ struct Bench {
 template <class T>
 Loss loss_of(const Model<T>& model, int iteration, float size = 1e-3F) {
   std::vector<float> g(1200), gain(5, size);
-  for (std::size_t i = 0; i < g.size(); ++i) g[i] = size * (static_cast<float>((i * 7 + static_cast<std::size_t>(iteration)) % 23) - 11.0F);
+  for (std::size_t i = 0; i < g.size(); ++i)
+    g[i] = size * (static_cast<float>((i * 7 + static_cast<std::size_t>(iteration)) % 23) - 11.0F);
   return {1, 1, {{model.weight.id, std::move(g)}, {model.gain.id, std::move(gain)}}};
 }
 template <class T, class Accumulator, class Optimizer>
-optim::StepResult train_step(Bench<T>& bench, Accumulator& accumulator, Optimizer& optimizer, int iteration,
-                             const Loss& loss, float lr = 1e-3F) {
-  auto window = accumulator.begin(bench.tape, iteration, {.micro_batches = 1, .rows = 1, .targets_per_row = 1});
+optim::StepResult train_step(Bench<T>& bench, Accumulator& accumulator, Optimizer& optimizer,
+                             int iteration, const Loss& loss, float lr = 1e-3F) {
+  auto window = accumulator.begin(bench.tape, iteration,
+                                  {.micro_batches = 1, .rows = 1, .targets_per_row = 1});
   for (const auto micro : window) {
     bench.tape.begin(micro);
     window.backward(bench.tape, loss);
@@ -72,7 +74,8 @@ optim::StepResult train_step(Bench<T>& bench, Accumulator& accumulator, Optimize
 template <class T>
 std::vector<std::uint16_t> bits(std::span<const T> values) {
   std::vector<std::uint16_t> out;
-  for (const T x : values) out.push_back(x.bits());
+  for (const T x : values)
+    out.push_back(x.bits());
   return out;
 }
 
@@ -127,7 +130,8 @@ TYPED_TEST(MasterWeightsOf, StartFromLoadedWeights) {
   weights[7] = T(0.75F);
   MasterWeights optimizer(bench.parameters, AdamWOptions{});
   const auto master = optimizer.master(bench.model.weight.id);
-  for (std::size_t i = 0; i < master.size(); ++i) ASSERT_EQ(master[i], static_cast<float>(weights[i]));
+  for (std::size_t i = 0; i < master.size(); ++i)
+    ASSERT_EQ(master[i], static_cast<float>(weights[i]));
 }
 TYPED_TEST(MasterWeightsOf, AreRoundedIntoTheWeightsByEveryStep) {
   using T = TypeParam;
@@ -136,12 +140,14 @@ TYPED_TEST(MasterWeightsOf, AreRoundedIntoTheWeightsByEveryStep) {
   mixed::LossScaler scaler;
   mixed::GradientAccumulator accumulator(bench.parameters, scaler);
   const auto version = bench.parameters.info(bench.model.weight.id).version;
-  for (int i = 0; i < 20; ++i) ASSERT_TRUE(train_step(bench, accumulator, optimizer, i, loss_of(bench.model, i)));
+  for (int i = 0; i < 20; ++i)
+    ASSERT_TRUE(train_step(bench, accumulator, optimizer, i, loss_of(bench.model, i)));
   EXPECT_EQ(bench.parameters.info(bench.model.weight.id).version, version + 20);
   for (const auto id : {bench.model.weight.id, bench.model.gain.id}) {
     const auto master = optimizer.master(id);
     const auto weights = bench.parameters.values(id);
-    for (std::size_t i = 0; i < master.size(); ++i) ASSERT_EQ(weights[i].bits(), T(master[i]).bits());
+    for (std::size_t i = 0; i < master.size(); ++i)
+      ASSERT_EQ(weights[i].bits(), T(master[i]).bits());
   }
 }
 TYPED_TEST(MasterWeightsOf, FollowTheFloatOptimizerBitForBit) {
@@ -170,14 +176,17 @@ TYPED_TEST(MasterWeightsOf, GiveTheSameBitsOnEveryPathAndNumberOfThreads) {
     mixed::LossScaler scaler;
     mixed::GradientAccumulator accumulator(bench.parameters, scaler);
     for (int i = 0; i < 4; ++i) {
-      const float size = i == 2 ? std::numeric_limits<float>::infinity() : 1e-3F;  // one of them skipped
-      EXPECT_EQ(train_step(bench, accumulator, optimizer, i, loss_of(bench.model, i, size)).applied, i != 2);
+      const float size =
+          i == 2 ? std::numeric_limits<float>::infinity() : 1e-3F;  // one of them skipped
+      EXPECT_EQ(train_step(bench, accumulator, optimizer, i, loss_of(bench.model, i, size)).applied,
+                i != 2);
     }
     return std::pair(optimizer.weights_hash(), tensor::state_hash(optimizer));
   };
   const auto wanted = run(core::Isa::portable, 1);
   for (const auto isa : core::available_isas()) {
-    for (const int threads : {1, 2, 3}) EXPECT_EQ(run(isa, threads), wanted) << core::to_string(isa) << ' ' << threads;
+    for (const int threads : {1, 2, 3})
+      EXPECT_EQ(run(isa, threads), wanted) << core::to_string(isa) << ' ' << threads;
   }
   EXPECT_NE(run(core::Isa::portable, 1, 2), wanted);
 }
@@ -226,10 +235,15 @@ TYPED_TEST(MasterWeightsOf, KeepUpdatesThatTheFormatCannotHold) {
 struct Listing {
   std::map<std::string, std::string> entries;
   void tensor(const tensor::StateTensor& t) {
-    entries[std::string(t.name)] = core::text(numeric::to_string(t.dtype), ' ', to_string(t.shape), ' ', t.bytes.size());
+    entries[std::string(t.name)] =
+        core::text(numeric::to_string(t.dtype), ' ', to_string(t.shape), ' ', t.bytes.size());
   }
-  void scalar(std::string_view name, std::int64_t& value) { entries[std::string(name)] = core::text(value); }
-  void scalar(std::string_view name, double& value) { entries[std::string(name)] = core::text(value); }
+  void scalar(std::string_view name, std::int64_t& value) {
+    entries[std::string(name)] = core::text(value);
+  }
+  void scalar(std::string_view name, double& value) {
+    entries[std::string(name)] = core::text(value);
+  }
 };
 TYPED_TEST(MasterWeightsOf, ShowMastersAndMomentsAsFloat) {
   using T = TypeParam;
@@ -237,15 +251,18 @@ TYPED_TEST(MasterWeightsOf, ShowMastersAndMomentsAsFloat) {
   MasterWeights optimizer(bench.parameters, AdamWOptions{});
   Listing state, weights;
   optimizer.visit_state(state);
-  EXPECT_EQ(state.entries, (std::map<std::string, std::string>{{"adamw.m.layer.gain", "F32 [5] 20"},
-                                                               {"adamw.m.layer.weight", "F32 [3, 400] 4800"},
-                                                               {"adamw.steps", "0"},
-                                                               {"adamw.v.layer.gain", "F32 [5] 20"},
-                                                               {"adamw.v.layer.weight", "F32 [3, 400] 4800"},
-                                                               {"master.layer.gain", "F32 [5] 20"},
-                                                               {"master.layer.weight", "F32 [3, 400] 4800"}}));
+  EXPECT_EQ(state.entries,
+            (std::map<std::string, std::string>{{"adamw.m.layer.gain", "F32 [5] 20"},
+                                                {"adamw.m.layer.weight", "F32 [3, 400] 4800"},
+                                                {"adamw.steps", "0"},
+                                                {"adamw.v.layer.gain", "F32 [5] 20"},
+                                                {"adamw.v.layer.weight", "F32 [3, 400] 4800"},
+                                                {"master.layer.gain", "F32 [5] 20"},
+                                                {"master.layer.weight", "F32 [3, 400] 4800"}}));
   optimizer.visit_weights(weights);
-  EXPECT_EQ(weights.entries, (std::map<std::string, std::string>{{"layer.gain", "F32 [5] 20"}, {"layer.weight", "F32 [3, 400] 4800"}}));
+  EXPECT_EQ(weights.entries,
+            (std::map<std::string, std::string>{{"layer.gain", "F32 [5] 20"},
+                                                {"layer.weight", "F32 [3, 400] 4800"}}));
 }
 
 /// Copies state out of one and into another.
@@ -261,21 +278,26 @@ struct Copying {
       kept.assign(t.bytes.begin(), t.bytes.end());
     }
   }
-  void scalar(std::string_view name, std::int64_t& value) { (load ? value : integers[std::string(name)]) = load ? integers[std::string(name)] : value; }
+  void scalar(std::string_view name, std::int64_t& value) {
+    (load ? value : integers[std::string(name)]) = load ? integers[std::string(name)] : value;
+  }
   void scalar(std::string_view, double&) {}
 };
 TYPED_TEST(MasterWeightsOf, ContinueFromTheirStateBitForBit) {
   using T = TypeParam;
   Bench<T> through, resumed, cold;
-  MasterWeights a(through.parameters, AdamWOptions{}), b(resumed.parameters, AdamWOptions{}), c(cold.parameters, AdamWOptions{});
+  MasterWeights a(through.parameters, AdamWOptions{}), b(resumed.parameters, AdamWOptions{}),
+      c(cold.parameters, AdamWOptions{});
   mixed::GradientAccumulator ga(through.parameters), gb(resumed.parameters), gc(cold.parameters);
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(train_step(through, ga, a, i, loss_of(through.model, i)));
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(train_step(through, ga, a, i, loss_of(through.model, i)));
   Copying state;
   a.visit_state(state);
   state.load = true;
   b.visit_state(state);
   EXPECT_EQ(b.steps(), 3);
-  EXPECT_EQ(bits(resumed.parameters.values(resumed.model.weight)), bits(through.parameters.values(through.model.weight)));
+  EXPECT_EQ(bits(resumed.parameters.values(resumed.model.weight)),
+            bits(through.parameters.values(through.model.weight)));
   ASSERT_TRUE(train_step(through, ga, a, 3, loss_of(through.model, 3)));
   ASSERT_TRUE(train_step(resumed, gb, b, 3, loss_of(resumed.model, 3)));
   ASSERT_TRUE(train_step(cold, gc, c, 3, loss_of(cold.model, 3)));
@@ -298,7 +320,9 @@ TYPED_TEST(MasterWeightsOf, RefuseWhatTheirOptimizerRefuses) {
   EXPECT_THROW(MasterWeights(bench.parameters, AdamWOptions{.beta1 = 2}), OptionError);
   MasterWeights optimizer(bench.parameters, AdamWOptions{});
   mixed::GradientAccumulator accumulator(bench.parameters);
-  EXPECT_THROW(static_cast<void>(train_step(bench, accumulator, optimizer, 0, loss_of(bench.model, 0), -1.0F)), OptionError);
+  EXPECT_THROW(static_cast<void>(
+                   train_step(bench, accumulator, optimizer, 0, loss_of(bench.model, 0), -1.0F)),
+               OptionError);
   EXPECT_EQ(optimizer.steps(), 0);
   EXPECT_FALSE(accumulator.window_open());
 }
@@ -322,9 +346,12 @@ TEST(MasterWeightsOfFloat, AreTheOptimizerItself) {
 TEST(MasterWeightsOfFloat, AndOfHalfAreDeducedAlike) {
   Bench<float> full;
   Bench<fp16> half;
-  static_assert(std::is_same_v<decltype(MasterWeights(full.parameters, AdamWOptions{})), MasterWeights<AdamW, float>>);
-  static_assert(std::is_same_v<decltype(MasterWeights(half.parameters, SgdOptions{})), MasterWeights<Sgd, fp16>>);
-  static_assert(std::is_same_v<decltype(MasterWeights(half.parameters)), MasterWeights<AdamW, fp16>>);
+  static_assert(std::is_same_v<decltype(MasterWeights(full.parameters, AdamWOptions{})),
+                               MasterWeights<AdamW, float>>);
+  static_assert(std::is_same_v<decltype(MasterWeights(half.parameters, SgdOptions{})),
+                               MasterWeights<Sgd, fp16>>);
+  static_assert(
+      std::is_same_v<decltype(MasterWeights(half.parameters)), MasterWeights<AdamW, fp16>>);
   MasterWeights<AdamW, fp16> named(half.parameters, {.beta2 = 0.99F, .weight_decay = 0.1F});
   EXPECT_EQ(named.groups()[0].elements, 1200);
   EXPECT_EQ(named.options().beta1, 0.9);

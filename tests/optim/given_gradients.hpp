@@ -18,7 +18,8 @@ class GivenGradients {
  public:
   using gradient = R;
   /// `values`: all elements in order of registration.
-  GivenGradients(halfstep::tensor::ParameterTable& parameters, std::vector<R> values, double factor = 1.0)
+  GivenGradients(halfstep::tensor::ParameterTable& parameters, std::vector<R> values,
+                 double factor = 1.0)
       : parameters_(&parameters), values_(std::move(values)), factor_(factor) {}
 
   halfstep::tensor::ParameterTable& parameters() const { return *parameters_; }

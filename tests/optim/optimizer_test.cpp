@@ -33,7 +33,8 @@ struct Layer {
 
 std::vector<float> gradient_like(const Parameters<float>& parameters, float size) {
   std::vector<float> g(static_cast<std::size_t>(parameters.count()));
-  for (std::size_t i = 0; i < g.size(); ++i) g[i] = size * (static_cast<float>(i % 17) - 8.0F);
+  for (std::size_t i = 0; i < g.size(); ++i)
+    g[i] = size * (static_cast<float>(i % 17) - 8.0F);
   return g;
 }
 std::vector<float> copy(std::span<const float> values) { return {values.begin(), values.end()}; }
@@ -75,19 +76,23 @@ TEST_F(Optimizer, EveryParameterIsInExactlyOneGroupByRole) {
 }
 TEST_F(Optimizer, AStepWithoutGradientDecaysWeightsOnceAndLeavesGainsAndBiasesBitEqual) {
   optim::AdamW optimizer(parameters, {.weight_decay = 0.5});
-  const auto weight = copy(parameters.values(layer.weight)), bias = copy(parameters.values(layer.bias)),
-             gain = copy(parameters.values(layer.gain)), table = copy(parameters.values(layer.table));
+  const auto weight = copy(parameters.values(layer.weight)),
+             bias = copy(parameters.values(layer.bias)), gain = copy(parameters.values(layer.gain)),
+             table = copy(parameters.values(layer.table));
   ASSERT_TRUE(optimizer.step(gradients(0.0F), 0.5F));
   EXPECT_EQ(copy(parameters.values(layer.bias)), bias);
   EXPECT_EQ(copy(parameters.values(layer.gain)), gain);
-  for (std::size_t i = 0; i < weight.size(); ++i) ASSERT_EQ(parameters.values(layer.weight)[i], weight[i] * 0.75F);
-  for (std::size_t i = 0; i < table.size(); ++i) ASSERT_EQ(parameters.values(layer.table)[i], table[i] * 0.75F);
+  for (std::size_t i = 0; i < weight.size(); ++i)
+    ASSERT_EQ(parameters.values(layer.weight)[i], weight[i] * 0.75F);
+  for (std::size_t i = 0; i < table.size(); ++i)
+    ASSERT_EQ(parameters.values(layer.table)[i], table[i] * 0.75F);
 }
 TEST_F(Optimizer, TheFirstUpdateOfEveryTensorIsTheLearningRate) {
   // A counter that advanced once per tensor would give the fourth 0.58 of it.
   optim::AdamW optimizer(parameters);
   const auto before = copy(parameters.values(layer.table));
-  ASSERT_TRUE(optimizer.step(GivenGradients<float>(parameters, std::vector<float>(1840, 0.25F)), 1e-3F));
+  ASSERT_TRUE(
+      optimizer.step(GivenGradients<float>(parameters, std::vector<float>(1840, 0.25F)), 1e-3F));
   for (std::size_t i = 0; i < before.size(); ++i) {
     ASSERT_NEAR(before[i] - parameters.values(layer.table)[i], 1e-3F, 1e-7F);
   }
@@ -136,14 +141,17 @@ void is_the_same_in_parts(const typename Rule::Options& options) {
   parameters.lay_out();
   const auto start = copy(parameters.values(ParameterId{0}));
   std::vector<float> g(3000);
-  for (std::size_t i = 0; i < g.size(); ++i) g[i] = 0.01F * (static_cast<float>(i % 29) - 14.0F);
+  for (std::size_t i = 0; i < g.size(); ++i)
+    g[i] = 0.01F * (static_cast<float>(i % 29) - 14.0F);
   const auto run = [&](std::vector<optim::Part> parts) {
     auto weights = start;
     Rule rule(parameters, options, parts);
     for (int step = 0; step < 3; ++step) {
       rule.advance();
       for (std::size_t i = 0; i < parts.size(); ++i) {
-        rule.run(runtime.compute(), i, optim::Update<float>{weights.data() + parts[i].first, g.data() + parts[i].first, 0.5, 1e-2F});
+        rule.run(runtime.compute(), i,
+                 optim::Update<float>{weights.data() + parts[i].first, g.data() + parts[i].first,
+                                      0.5, 1e-2F});
       }
     }
     return weights;
@@ -157,17 +165,22 @@ TEST(OptimizerParts, AdamWGivesTheSameBitsOnAnyRanges) {
   is_the_same_in_parts<optim::AdamWRule<float>>({.weight_decay = 0.1});
 }
 TEST(OptimizerParts, SgdGivesTheSameBitsOnAnyRanges) {
-  is_the_same_in_parts<optim::SgdRule<float>>({.momentum = 0.9, .nesterov = true, .weight_decay = 0.1});
+  is_the_same_in_parts<optim::SgdRule<float>>(
+      {.momentum = 0.9, .nesterov = true, .weight_decay = 0.1});
 }
 
 struct Listing {
   std::map<std::string, std::string> entries;
   void tensor(const tensor::StateTensor& t) {
-    entries[std::string(t.name)] = core::text(numeric::to_string(t.dtype), ' ', to_string(t.shape), " from ", t.first, ", ",
-                                              t.bytes.size(), " bytes");
+    entries[std::string(t.name)] = core::text(numeric::to_string(t.dtype), ' ', to_string(t.shape),
+                                              " from ", t.first, ", ", t.bytes.size(), " bytes");
   }
-  void scalar(std::string_view name, std::int64_t& value) { entries[std::string(name)] = core::text(value); }
-  void scalar(std::string_view name, double& value) { entries[std::string(name)] = core::text(value); }
+  void scalar(std::string_view name, std::int64_t& value) {
+    entries[std::string(name)] = core::text(value);
+  }
+  void scalar(std::string_view name, double& value) {
+    entries[std::string(name)] = core::text(value);
+  }
 };
 
 TEST_F(Optimizer, AdamWShowsBothMomentsAndTheCount) {
@@ -203,7 +216,8 @@ TEST_F(Optimizer, MomentsTakeEightBytesAnElement) {
 TEST_F(Optimizer, RefusesALearningRateThatIsNone) {
   optim::AdamW optimizer(parameters);
   const auto before = tensor::state_hash(optimizer);
-  for (const float lr : {-1e-3F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+  for (const float lr :
+       {-1e-3F, std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     EXPECT_THROW(static_cast<void>(optimizer.step(gradients(), lr)), OptionError);
   }
   EXPECT_EQ(message_of([&] { static_cast<void>(optimizer.step(gradients(), -1.0F)); }),
@@ -215,8 +229,12 @@ TEST_F(Optimizer, RefusesGradientsOfAnotherStore) {
   Parameters<float> other(runtime);
   const Layer same(other.scope());
   optim::AdamW optimizer(parameters);
-  EXPECT_EQ(message_of([&] { static_cast<void>(optimizer.step(GivenGradients<float>(other, gradient_like(other, 1)), 1.0F)); }),
-            "AdamW: the gradients belong to another store than the optimizer's parameters. Was the accumulator made "
+  EXPECT_EQ(message_of([&] {
+              static_cast<void>(
+                  optimizer.step(GivenGradients<float>(other, gradient_like(other, 1)), 1.0F));
+            }),
+            "AdamW: the gradients belong to another store than the optimizer's parameters. Was the "
+            "accumulator made "
             "for another model?");
 }
 TEST_F(Optimizer, RefusesGradientsThatWereUsed) {
@@ -236,13 +254,16 @@ TEST_F(Optimizer, RefusesOptionsOutOfRangeByName) {
   EXPECT_THROW(optim::AdamW(parameters, {.beta1 = 1.0}), OptionError);
   EXPECT_THROW(optim::AdamW(parameters, {.beta2 = -0.1}), OptionError);
   EXPECT_THROW(optim::AdamW(parameters, {.eps = 0.0}), OptionError);
-  EXPECT_THROW(optim::AdamW(parameters, {.weight_decay = std::numeric_limits<double>::quiet_NaN()}), OptionError);
+  EXPECT_THROW(optim::AdamW(parameters, {.weight_decay = std::numeric_limits<double>::quiet_NaN()}),
+               OptionError);
   EXPECT_THROW(optim::Sgd(parameters, {.nesterov = true}), OptionError);
   EXPECT_EQ(message_of([&] { const optim::Sgd optimizer(parameters, {.momentum = 1.5}); }),
-            "Sgd: momentum 1.5, nesterov false, weight_decay 0; wanted momentum in [0, 1), above 0 if nesterov is set, "
+            "Sgd: momentum 1.5, nesterov false, weight_decay 0; wanted momentum in [0, 1), above 0 "
+            "if nesterov is set, "
             "and weight_decay >= 0. Is a learning rate in the place of the momentum?");
   EXPECT_EQ(message_of([&] { const optim::AdamW optimizer(parameters, {.beta1 = 3.0}); }),
-            "AdamW: beta1 3, beta2 0.999, eps 1e-08, weight_decay 0; wanted both betas in [0, 1), eps > 0 and "
+            "AdamW: beta1 3, beta2 0.999, eps 1e-08, weight_decay 0; wanted both betas in [0, 1), "
+            "eps > 0 and "
             "weight_decay >= 0, all finite. Is a learning rate in the place of a beta?");
 }
 

@@ -47,8 +47,8 @@ std::vector<double> gradient_of(const Network& p) {
 constexpr double rate_is_off = 1e-6, rate_is_exact = 1e-11;
 
 template <class Optimizer>
-void follows(const halfstep_tests::Trajectory& expected, const typename Optimizer::Options& options, float lr,
-             double tolerance) {
+void follows(const halfstep_tests::Trajectory& expected, const typename Optimizer::Options& options,
+             float lr, double tolerance) {
   Runtime runtime({.threads = 1});
   Parameters<double> parameters(runtime);
   const auto scope = parameters.scope();
@@ -59,11 +59,13 @@ void follows(const halfstep_tests::Trajectory& expected, const typename Optimize
   scope.add("b2", {1}, Role::weight, {});
   Optimizer optimizer(parameters, options);
   const auto weights = parameters.write_all();
-  for (std::size_t i = 0; i < 13; ++i) weights[i] = halfstep_tests::start[i];
+  for (std::size_t i = 0; i < 13; ++i)
+    weights[i] = halfstep_tests::start[i];
 
   for (int update = 1; update <= 1001; ++update) {
     Network now{};
-    for (std::size_t i = 0; i < 13; ++i) now[i] = weights[i];
+    for (std::size_t i = 0; i < 13; ++i)
+      now[i] = weights[i];
     ASSERT_TRUE(optimizer.step(GivenGradients<double>(parameters, gradient_of(now)), lr));
     const Network* wanted = update == 1      ? &expected.after_first
                             : update == 101  ? &expected.after_101
@@ -78,16 +80,20 @@ void follows(const halfstep_tests::Trajectory& expected, const typename Optimize
   EXPECT_EQ(optimizer.steps(), 1001);
 }
 
-TEST(OptimizerVectors, SgdFollowsPyTorch) { follows<optim::Sgd<double>>(halfstep_tests::sgd, {}, 0.1F, rate_is_off); }
+TEST(OptimizerVectors, SgdFollowsPyTorch) {
+  follows<optim::Sgd<double>>(halfstep_tests::sgd, {}, 0.1F, rate_is_off);
+}
 TEST(OptimizerVectors, SgdWithCoupledDecayFollowsPyTorch) {
   follows<optim::Sgd<double>>(halfstep_tests::sgd_l2, {.weight_decay = 1e-2}, 0.1F, rate_is_off);
 }
 TEST(OptimizerVectors, SgdWithMomentumFollowsPyTorch) {
-  follows<optim::Sgd<double>>(halfstep_tests::sgd_momentum, {.momentum = 0.9, .weight_decay = 1e-2}, 0.1F, rate_is_off);
+  follows<optim::Sgd<double>>(halfstep_tests::sgd_momentum, {.momentum = 0.9, .weight_decay = 1e-2},
+                              0.1F, rate_is_off);
 }
 TEST(OptimizerVectors, SgdWithNesterovMomentumFollowsPyTorch) {
-  follows<optim::Sgd<double>>(halfstep_tests::sgd_nesterov, {.momentum = 0.9, .nesterov = true, .weight_decay = 1e-6},
-                              0.1F, rate_is_off);
+  follows<optim::Sgd<double>>(halfstep_tests::sgd_nesterov,
+                              {.momentum = 0.9, .nesterov = true, .weight_decay = 1e-6}, 0.1F,
+                              rate_is_off);
 }
 TEST(OptimizerVectors, AdamWWithoutDecayFollowsPyTorchsAdam) {
   follows<optim::AdamW<double>>(halfstep_tests::adam, {}, 1.0F, rate_is_exact);
@@ -104,14 +110,16 @@ std::vector<float> keras_step(const typename Optimizer::Options& options) {
   parameters.scope().add("p", {4}, Role::weight, {});
   Optimizer optimizer(parameters, options);
   const auto p = parameters.write_all();
-  for (std::size_t i = 0; i < 4; ++i) p[i] = static_cast<float>(i + 1);
+  for (std::size_t i = 0; i < 4; ++i)
+    p[i] = static_cast<float>(i + 1);
   static_cast<void>(optimizer.step(GivenGradients<float>(parameters, {1, 6, 7, 2}), 0.5F));
   return {p.begin(), p.end()};
 }
 
 TEST(OptimizerVectors, OneStepIsAsInKerasTable) {
   EXPECT_EQ(keras_step<optim::Sgd<float>>({}), (std::vector<float>{0.5F, -1.0F, -0.5F, 3.0F}));
-  // Keras' eps of 1e-7 stands elsewhere, which at the first step moves nothing that four digits show.
+  // Keras' eps of 1e-7 stands elsewhere, which at the first step moves nothing that four digits
+  // show.
   const auto adam = keras_step<optim::AdamW<float>>({.eps = 1e-7});
   const auto adamw = keras_step<optim::AdamW<float>>({.eps = 1e-7, .weight_decay = 0.004});
   const float with_decay[] = {0.498F, 1.496F, 2.494F, 3.492F};
@@ -125,7 +133,8 @@ TEST(OptimizerVectors, ThreeStepsWithoutGradientDecayAsInKerasTable) {
   Parameters<float> parameters(runtime);
   parameters.scope().add("p", {1}, Role::weight, Init::constant(2.0F));
   optim::AdamW<float> optimizer(parameters, {.weight_decay = 0.004});
-  for (int i = 0; i < 3; ++i) static_cast<void>(optimizer.step(GivenGradients<float>(parameters, {0}), 1.0F));
+  for (int i = 0; i < 3; ++i)
+    static_cast<void>(optimizer.step(GivenGradients<float>(parameters, {0}), 1.0F));
   EXPECT_NEAR(parameters.values(ParameterId{0})[0], 1.9760959F, 3e-7F);
 }
 

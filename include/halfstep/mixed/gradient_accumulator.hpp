@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The window of a step: numbers its micro-batches, fixes seed and loss scale before the first forward
-// pass, sums gradients, losses and counts in the house's order, and hands the sum to the optimizer in
-// a type that only a step accepts. Not for: the update itself (optim/, master_weights.hpp).
+// The window of a step: numbers its micro-batches, fixes seed and loss scale before the first
+// forward pass, sums gradients, losses and counts in the house's order, and hands the sum to the
+// optimizer in a type that only a step accepts. Not for: the update itself (optim/,
+// master_weights.hpp).
 #pragma once
 
 #include <bit>
@@ -26,11 +27,12 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::mixed {
 
-/// The numbers of a whole step, all ranks together. Its nominal targets are the product of the three,
-/// whatever is ignored or ragged; they choose the seed, so every rank knows it before the first forward.
+/// The numbers of a whole step, all ranks together. Its nominal targets are the product of the
+/// three, whatever is ignored or ragged; they choose the seed, so every rank knows it before the
+/// first forward.
 struct StepShape {
-  int micro_batches = 1;              ///< V; a power of two keeps the bits whatever it is distributed over
-  int rows = 8;                       ///< of a micro-batch
+  int micro_batches = 1;  ///< V; a power of two keeps the bits whatever it is distributed over
+  int rows = 8;           ///< of a micro-batch
   std::int64_t targets_per_row = 128;
 };
 
@@ -52,8 +54,8 @@ class GradientAccumulator;
 ///   }
 ///   optimizer.step(std::move(window).unscale().clip_norm(1.0F), lr);
 ///
-/// A window that is destroyed before that detaches itself from the tape, and the accumulator can begin
-/// another. Tape and accumulator must outlive it. A moved-from window throws StateError.
+/// A window that is destroyed before that detaches itself from the tape, and the accumulator can
+/// begin another. Tape and accumulator must outlive it. A moved-from window throws StateError.
 template <class T>
 class Window {
  public:
@@ -87,10 +89,10 @@ class Window {
   }
   [[nodiscard]] Iterator end() const { return {*this, live("Window::end").range_.count}; }
 
-  /// The reverse sweep of one micro-batch: its gradients enter the sum, its loss and count the totals.
-  /// Exactly once for each, in order, on the tape that the window was begun with.
-  /// @throws StateError for any other order or tape. If the sweep itself throws, the window is spoilt:
-  /// drop it and begin another.
+  /// The reverse sweep of one micro-batch: its gradients enter the sum, its loss and count the
+  /// totals. Exactly once for each, in order, on the tape that the window was begun with.
+  /// @throws StateError for any other order or tape. If the sweep itself throws, the window is
+  /// spoilt: drop it and begin another.
   template <class TapeLike, class LossLike>
   void backward(TapeLike& tape, const LossLike& loss) {
     live("Window::backward").backward(tape, loss);
@@ -100,7 +102,8 @@ class Window {
   [[nodiscard]] double loss() const { return live("Window::loss").total().mean; }
   [[nodiscard]] double loss_sum() const { return live("Window::loss_sum").total().sum; }
   [[nodiscard]] double count() const { return live("Window::count").total().count; }
-  /// What the gradient of the summed loss is multiplied by: loss scale / 2^ceil(log2(nominal targets)).
+  /// What the gradient of the summed loss is multiplied by: loss scale / 2^ceil(log2(nominal
+  /// targets)).
   [[nodiscard]] double seed() const { return live("Window::seed").seed_; }
 
   /// Ends the window: finishes the sum, looks for non-finite values and the norm, and detaches the
@@ -110,22 +113,24 @@ class Window {
     owner_ = nullptr;
     return result;
   }
-  Unscaled<T> unscale() & = delete;  // std::move(window).unscale(): the window ends here
+  /// std::move(window).unscale(): the window ends here.
+  Unscaled<T> unscale() & = delete;
 
  private:
   friend class GradientAccumulator<T>;
   explicit Window(GradientAccumulator<T>& owner) : owner_(&owner) {}
   GradientAccumulator<T>& live(std::string_view what) const {
     if (owner_ == nullptr) {
-      core::fail<StateError>(what, ": the window has ended or was moved from. Begin another: accumulator.begin(...).");
+      core::fail<StateError>(
+          what, ": the window has ended or was moved from. Begin another: accumulator.begin(...).");
     }
     return *owner_;
   }
   GradientAccumulator<T>* owner_;
 };
 
-/// Sums the gradients of `Parameters<T>` over the micro-batches of a step; one window at a time. Not
-/// movable: windows and tapes point to it. Memory: see GradientSums, and 8 bytes for every 1024
+/// Sums the gradients of `Parameters<T>` over the micro-batches of a step; one window at a time.
+/// Not movable: windows and tapes point to it. Memory: see GradientSums, and 8 bytes for every 1024
 /// elements; after the first window of a shape nothing is allocated.
 template <class T>
 class GradientAccumulator {
@@ -135,18 +140,21 @@ class GradientAccumulator {
   using gradient = typename Parameters<T>::gradient;
 
   /// Without a scaler the loss scale is 1.
-  explicit GradientAccumulator(Parameters<T>& parameters) : parameters_(parameters), sums_(parameters) {}
+  explicit GradientAccumulator(Parameters<T>& parameters)
+      : parameters_(parameters), sums_(parameters) {}
   GradientAccumulator(Parameters<T>& parameters, LossScaler& scaler)
       : parameters_(parameters), scaler_(&scaler), sums_(parameters) {}
   GradientAccumulator(const GradientAccumulator&) = delete;
   GradientAccumulator& operator=(const GradientAccumulator&) = delete;
 
-  /// Opens the window of `iteration`: sets the tape's seed, attaches the sums to it, holds the scale.
-  /// `iteration` counts windows, skipped updates among them; it keys data and random numbers.
-  /// @throws OptionError for numbers below 1 (iteration: 0) or a product beyond 2^53; StateError while
-  /// another window of this accumulator is open, or for a dry tape, which has no gradients.
+  /// Opens the window of `iteration`: sets the tape's seed, attaches the sums to it, holds the
+  /// scale. `iteration` counts windows, skipped updates among them; it keys data and random
+  /// numbers.
+  /// @throws OptionError for numbers below 1 (iteration: 0) or a product beyond 2^53; StateError
+  /// while another window of this accumulator is open, or for a dry tape, which has no gradients.
   template <class TapeLike>
-  [[nodiscard]] Window<T> begin(TapeLike& tape, std::int64_t iteration, const StepShape& shape = {}) {
+  [[nodiscard]] Window<T> begin(TapeLike& tape, std::int64_t iteration,
+                                const StepShape& shape = {}) {
     return begin(tape, iteration, shape, {0, 1, shape.micro_batches});
   }
   /// The same for a process that computes some of the step's micro-batches only. The sum, loss and
@@ -156,13 +164,15 @@ class GradientAccumulator {
                                 const MicroBatchRange& range) {
     const std::int64_t nominal = checked(iteration, shape, range);
     if (open_) {
-      core::fail<StateError>("GradientAccumulator::begin: the window of iteration ", iteration_,
-                             " is open still. End it by optimizer.step(std::move(window).unscale(), lr), or let it ",
-                             "go out of scope.");
+      core::fail<StateError>(
+          "GradientAccumulator::begin: the window of iteration ", iteration_,
+          " is open still. End it by optimizer.step(std::move(window).unscale(), lr), or let it ",
+          "go out of scope.");
     }
     if (tape.dry()) {
-      core::fail<StateError>("GradientAccumulator::begin: the tape is dry: it places buffers and computes nothing. ",
-                             "Call tape.backward(loss) there, without a window.");
+      core::fail<StateError>(
+          "GradientAccumulator::begin: the tape is dry: it places buffers and computes nothing. ",
+          "Call tape.backward(loss) there, without a window.");
     }
     sums_.begin(range.count);
     prepare_blocks();
@@ -175,7 +185,8 @@ class GradientAccumulator {
     range_ = range;
     spoilt_ = false;
     // Both factors are powers of two unless the user's scale is none: nothing rounds.
-    const auto exponent = static_cast<std::uint64_t>(std::bit_width(static_cast<std::uint64_t>(nominal) - 1));
+    const auto exponent =
+        static_cast<std::uint64_t>(std::bit_width(static_cast<std::uint64_t>(nominal) - 1));
     seed_ = (scaler_ == nullptr ? 1.0 : static_cast<double>(scaler_->scale())) *
             std::bit_cast<double>((1023 - exponent) << 52);
     tape.attach(parameters_, sums_);
@@ -195,54 +206,65 @@ class GradientAccumulator {
  private:
   friend class Window<T>;
 
-  static std::int64_t checked(std::int64_t iteration, const StepShape& shape, const MicroBatchRange& range) {
+  static std::int64_t checked(std::int64_t iteration, const StepShape& shape,
+                              const MicroBatchRange& range) {
     std::int64_t nominal = 0;
-    const bool small = !__builtin_mul_overflow(static_cast<std::int64_t>(shape.micro_batches) * shape.rows,
-                                               shape.targets_per_row, &nominal) &&
-                       nominal <= std::int64_t{1} << 53;
-    if (iteration < 0 || shape.micro_batches < 1 || shape.rows < 1 || shape.targets_per_row < 1 || !small) {
-      core::fail<OptionError>("GradientAccumulator::begin: iteration ", iteration, ", micro_batches ",
-                              shape.micro_batches, ", rows ", shape.rows, ", targets_per_row ", shape.targets_per_row,
-                              "; wanted iteration >= 0, the others >= 1 and their product at most 2^53. ",
-                              "Is the accumulation count an unset option?");
+    const bool small =
+        !__builtin_mul_overflow(static_cast<std::int64_t>(shape.micro_batches) * shape.rows,
+                                shape.targets_per_row, &nominal) &&
+        nominal <= std::int64_t{1} << 53;
+    if (iteration < 0 || shape.micro_batches < 1 || shape.rows < 1 || shape.targets_per_row < 1 ||
+        !small) {
+      core::fail<OptionError>(
+          "GradientAccumulator::begin: iteration ", iteration, ", micro_batches ",
+          shape.micro_batches, ", rows ", shape.rows, ", targets_per_row ", shape.targets_per_row,
+          "; wanted iteration >= 0, the others >= 1 and their product at most 2^53. ",
+          "Is the accumulation count an unset option?");
     }
     if (range.first < 0 || range.stride < 1 || range.count < 1 ||
         range.first + (range.count - 1) * range.stride >= shape.micro_batches) {
-      core::fail<OptionError>("GradientAccumulator::begin: ", range.count, " micro-batches from ", range.first, " by ",
-                              range.stride, " are not within the step's ", shape.micro_batches,
-                              ". Has this rank a share of the step?");
+      core::fail<OptionError>("GradientAccumulator::begin: ", range.count, " micro-batches from ",
+                              range.first, " by ", range.stride, " are not within the step's ",
+                              shape.micro_batches, ". Has this rank a share of the step?");
     }
     return nominal;
   }
 
   [[nodiscard]] MicroBatch micro(std::int64_t index) const {
     const std::int64_t number = range_.first + index * range_.stride;
-    return {iteration_, number, (iteration_ * shape_.micro_batches + number) * shape_.rows, shape_.rows};
+    return {iteration_, number, (iteration_ * shape_.micro_batches + number) * shape_.rows,
+            shape_.rows};
   }
 
   template <class TapeLike, class LossLike>
   void backward(TapeLike& tape, const LossLike& loss) {
     const auto done = static_cast<std::int64_t>(losses_.size());
     if (spoilt_) {
-      core::fail<StateError>("Window::backward: an earlier sweep of this window threw, so its sum is incomplete. ",
-                             "Drop the window and begin another.");
+      core::fail<StateError>(
+          "Window::backward: an earlier sweep of this window threw, so its sum is incomplete. ",
+          "Drop the window and begin another.");
     }
     if (static_cast<void*>(&tape) != tape_) {
-      core::fail<StateError>("Window::backward: this is not the tape that the window was begun with");
+      core::fail<StateError>(
+          "Window::backward: this is not the tape that the window was begun with");
     }
     if (done == range_.count) {
-      core::fail<StateError>("Window::backward: all ", range_.count, " micro-batches are in the sum already. ",
+      core::fail<StateError>("Window::backward: all ", range_.count,
+                             " micro-batches are in the sum already. ",
                              "Was backward called twice in the loop's last turn?");
     }
     const MicroBatch wanted = micro(done);
     if (tape.micro().iteration != wanted.iteration || tape.micro().number != wanted.number) {
-      core::fail<StateError>("Window::backward: the tape was begun for iteration ", tape.micro().iteration,
-                             ", micro-batch ", tape.micro().number, ", but the next one of the window is iteration ",
-                             wanted.iteration, ", micro-batch ", wanted.number,
-                             ". Call tape.begin(micro) and window.backward once for each micro of the window, in order.");
+      core::fail<StateError>("Window::backward: the tape was begun for iteration ",
+                             tape.micro().iteration, ", micro-batch ", tape.micro().number,
+                             ", but the next one of the window is iteration ", wanted.iteration,
+                             ", micro-batch ", wanted.number,
+                             ". Call tape.begin(micro) and window.backward once for each micro of "
+                             "the window, in order.");
     }
     if (tape.seed() != seed_) {
-      core::fail<StateError>("Window::backward: the tape's seed is ", tape.seed(), ", the window had set ", seed_,
+      core::fail<StateError>("Window::backward: the tape's seed is ", tape.seed(),
+                             ", the window had set ", seed_,
                              ". Is another window open on this tape?");
     }
     spoilt_ = true;
@@ -272,9 +294,10 @@ class GradientAccumulator {
   [[nodiscard]] Unscaled<T> unscale() {
     const auto done = static_cast<std::int64_t>(losses_.size());
     if (spoilt_ || done != range_.count) {
-      core::fail<StateError>("Window::unscale: ", done, " of ", range_.count, " micro-batches are in the sum",
-                             spoilt_ ? ", and the sweep of the next one threw. Drop the window and begin another."
-                                     : ". Call window.backward for each micro of the window.");
+      core::fail<StateError>(
+          "Window::unscale: ", done, " of ", range_.count, " micro-batches are in the sum",
+          spoilt_ ? ", and the sweep of the next one threw. Drop the window and begin another."
+                  : ". Call window.backward for each micro of the window.");
     }
     detach();
     sums_.fold();
@@ -288,22 +311,24 @@ class GradientAccumulator {
   }
   void prepare_blocks() {
     std::int64_t blocks = 0;
-    for (const auto& info : parameters_.infos()) blocks += kernels::sum_blocks(info.elements);
+    for (const auto& info : parameters_.infos())
+      blocks += kernels::sum_blocks(info.elements);
     if (blocks_.size() != blocks) {
-      blocks_ = tensor::Memory<double>(parameters_.runtime().ledger(), core::Category::workspace, blocks);
+      blocks_ =
+          tensor::Memory<double>(parameters_.runtime().ledger(), core::Category::workspace, blocks);
     }
   }
 
   Parameters<T>& parameters_;
   LossScaler* scaler_ = nullptr;
   GradientSums<gradient> sums_;
-  tensor::Memory<double> blocks_;  // per block of 1024 elements, its sum of squares
+  tensor::Memory<double> blocks_;        // per block of 1024 elements, its sum of squares
   std::vector<double> losses_, counts_;  // per micro-batch
   std::int64_t iteration_ = 0;
   StepShape shape_;
   MicroBatchRange range_;
   double seed_ = 1.0;
-  bool open_ = false;    // from begin until the Window is dropped or its Unscaled ends
+  bool open_ = false;  // from begin until the Window is dropped or its Unscaled ends
   bool spoilt_ = false;
   void* tape_ = nullptr;
   void (*detach_)(void* tape, tensor::ParameterTable& parameters) = nullptr;

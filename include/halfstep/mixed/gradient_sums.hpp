@@ -24,17 +24,19 @@ namespace halfstep::inline HALFSTEP_CONFIG::mixed {
 /// Buffers, each as large as all gradients, that the sum of K micro-batches needs:
 /// max(1, ceil(log2 K)), because the second leaf of every pair is added where the first lies.
 [[nodiscard]] constexpr int gradient_buffers(std::int64_t micro_batches) {
-  return micro_batches <= 2 ? 1 : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(micro_batches) - 1));
+  return micro_batches <= 2
+             ? 1
+             : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(micro_batches) - 1));
 }
 
 /// Sums leaves 0, 1, …, K - 1 of every parameter as the tree ((0+1)+(2+3))+…: on each level 2i and
-/// 2i + 1 are added, with one rounding; an odd last one moves up unchanged, and so does the partner of
-/// a leaf that is absent because the parameter took no part in its micro-batch. A parameter absent
-/// from all of them sums to +0.
+/// 2i + 1 are added, with one rounding; an odd last one moves up unchanged, and so does the partner
+/// of a leaf that is absent because the parameter took no part in its micro-batch. A parameter
+/// absent from all of them sums to +0.
 ///
 /// R is float, or double in a double model. Memory: gradient_buffers(K) x elements x sizeof(R), in
-/// the ledger's gradients, kept for the next window. Cost: K - 1 additions per element, of which K / 2
-/// are done by the op that makes the leaf.
+/// the ledger's gradients, kept for the next window. Cost: K - 1 additions per element, of which K
+/// / 2 are done by the op that makes the leaf.
 template <class R>
 class GradientSums final : public tensor::Sink {
  public:
@@ -45,7 +47,8 @@ class GradientSums final : public tensor::Sink {
     parameters_.lay_out();  // from here on the parameters are final
     const auto wanted = static_cast<std::size_t>(gradient_buffers(micro_batches));
     while (buffers_.size() < wanted) {
-      buffers_.emplace_back(parameters_.runtime().ledger(), core::Category::gradients, parameters_.count());
+      buffers_.emplace_back(parameters_.runtime().ledger(), core::Category::gradients,
+                            parameters_.count());
     }
     micro_batches_ = micro_batches;
     number_ = 0;
@@ -55,7 +58,8 @@ class GradientSums final : public tensor::Sink {
 
   [[nodiscard]] tensor::LeafTarget open(ParameterId id) override {
     HALFSTEP_ASSERT(number_ < micro_batches_ && finished_[id.index] == 0);
-    // An even leaf starts a subtree of its own, an odd one is added to its partner, if there is one.
+    // An even leaf starts a subtree of its own, an odd one is added to its partner, if there is
+    // one.
     return {data(slot(number_), id), number_ % 2 != 0 && held(slot(number_), id)};
   }
   void finish(ParameterId id) override {
@@ -76,9 +80,11 @@ class GradientSums final : public tensor::Sink {
     HALFSTEP_ASSERT(number_ == micro_batches_);
     const int subtrees = std::popcount(static_cast<std::uint64_t>(micro_batches_));
     for (std::uint32_t i = 0; i < parameters_.size(); ++i) {
-      for (int from = subtrees - 1; from > 0; --from) merge(from, {i});
+      for (int from = subtrees - 1; from > 0; --from)
+        merge(from, {i});
       if (!held(0, {i})) {
-        std::memset(data(0, {i}), 0, static_cast<std::size_t>(parameters_.infos()[i].elements) * sizeof(R));
+        std::memset(data(0, {i}), 0,
+                    static_cast<std::size_t>(parameters_.infos()[i].elements) * sizeof(R));
       }
     }
   }
@@ -91,8 +97,11 @@ class GradientSums final : public tensor::Sink {
   [[nodiscard]] tensor::ParameterTable& parameters() const { return parameters_; }
 
  private:
-  // Buffer of the subtree that leaf n is in before it is carried: one below it for each bit of n / 2.
-  [[nodiscard]] static int slot(std::int64_t n) { return std::popcount(static_cast<std::uint64_t>(n) / 2); }
+  // Buffer of the subtree that leaf n is in before it is carried: one below it for each bit of n
+  // / 2.
+  [[nodiscard]] static int slot(std::int64_t n) {
+    return std::popcount(static_cast<std::uint64_t>(n) / 2);
+  }
   [[nodiscard]] std::uint8_t& held(int buffer, ParameterId id) {
     return held_[static_cast<std::size_t>(buffer) * parameters_.size() + id.index];
   }
@@ -104,7 +113,8 @@ class GradientSums final : public tensor::Sink {
   // completed when it was written.
   void carry(ParameterId id) {
     int from = slot(number_);
-    for (int level = std::countr_one(static_cast<std::uint64_t>(number_)); level > 1; --level) merge(from--, id);
+    for (int level = std::countr_one(static_cast<std::uint64_t>(number_)); level > 1; --level)
+      merge(from--, id);
   }
   // Adds a buffer's subtree to the one below it, or moves it there.
   void merge(int from, ParameterId id) {
@@ -114,7 +124,8 @@ class GradientSums final : public tensor::Sink {
     R* const below = data(from - 1, id);
     const R* const above = data(from, id);
     if (held(from - 1, id)) {
-      kernels::add<R>(parameters_.runtime().compute(), {below, count}, {above, count}, {below, count});
+      kernels::add<R>(parameters_.runtime().compute(), {below, count}, {above, count},
+                      {below, count});
     } else {
       std::memcpy(below, above, count * sizeof(R));
       held(from - 1, id) = 1;

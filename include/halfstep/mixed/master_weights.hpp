@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Training of 16-bit weights: a float master copy that the optimizer updates, and from which the same
-// pass writes the working weights. For float and double it is the optimizer itself, so that a training
-// loop is written once. Not for: the loss scale (loss_scaler.hpp).
+// Training of 16-bit weights: a float master copy that the optimizer updates, and from which the
+// same pass writes the working weights. For float and double it is the optimizer itself, so that a
+// training loop is written once. Not for: the loss scale (loss_scaler.hpp).
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,8 @@ namespace halfstep::inline HALFSTEP_CONFIG::mixed {
 ///   mixed::MasterWeights optimizer(parameters, AdamWOptions{.weight_decay = 0.1});
 ///
 /// T = float or double: there is no master, and this is Optimizer<T>, with `reload` doing nothing.
-/// T = bf16 or fp16: with AdamW 18 bytes a parameter in all: 2 weight, 4 gradient, 4 master, 8 moments.
+/// T = bf16 or fp16: with AdamW 18 bytes a parameter in all: 2 weight, 4 gradient, 4 master, 8
+/// moments.
 template <template <class> class Optimizer, class T>
 class MasterWeights : public Optimizer<T> {
  public:
@@ -43,13 +44,14 @@ class MasterWeights : public Optimizer<T> {
   }
 };
 
-/// Always: weight = master rounded to T (nearest even). The masters start as the exact float initial
-/// values where the store's weights are those values rounded, else (loaded ones) as the weights.
+/// Always: weight = master rounded to T (nearest even). The masters start as the exact float
+/// initial values where the store's weights are those values rounded, else (loaded ones) as the
+/// weights.
 ///
-/// Calling `reload` before every step is training without a master copy: what is below half an ulp of
-/// a weight is lost each time.
+/// Calling `reload` before every step is training without a master copy: what is below half an ulp
+/// of a weight is lost each time.
 template <template <class> class Optimizer, class T>
-  requires numeric::is_16bit<T>
+requires numeric::is_16bit<T>
 class MasterWeights<Optimizer, T> {
  public:
   using Rule = typename Optimizer<float>::Rule;
@@ -67,7 +69,8 @@ class MasterWeights<Optimizer, T> {
       const auto master = masters_.values(i);
       parameters_.initial_values({i}, master);
       bool initial = true;
-      for (std::size_t e = 0; e < master.size() && initial; ++e) initial = static_cast<T>(master[e]).bits() == weights[e].bits();
+      for (std::size_t e = 0; e < master.size() && initial; ++e)
+        initial = static_cast<T>(master[e]).bits() == weights[e].bits();
       if (!initial) widen(i);
     }
   }
@@ -84,7 +87,8 @@ class MasterWeights<Optimizer, T> {
         const auto compute = parameters_.runtime().compute();
         for (std::uint32_t i = 0; i < parameters_.size(); ++i) {
           rule_.run(compute, i,
-                    optim::Update<float>{masters_.values(i).data(), gradients.sum({i}).data(), gradients.factor(), lr},
+                    optim::Update<float>{masters_.values(i).data(), gradients.sum({i}).data(),
+                                         gradients.factor(), lr},
                     weights + parameters_.infos()[i].offset);
         }
       }
@@ -97,24 +101,28 @@ class MasterWeights<Optimizer, T> {
 
   /// Makes the masters from the weights: after weights alone were loaded or written.
   void reload() {
-    for (std::uint32_t i = 0; i < parameters_.size(); ++i) widen(i);
+    for (std::uint32_t i = 0; i < parameters_.size(); ++i)
+      widen(i);
   }
 
   /// Updates applied so far.
   [[nodiscard]] std::int64_t steps() const { return rule_.steps(); }
   [[nodiscard]] const Options& options() const { return rule_.options(); }
-  [[nodiscard]] std::vector<optim::Group> groups() const { return optim::groups(parameters_, options().weight_decay); }
+  [[nodiscard]] std::vector<optim::Group> groups() const {
+    return optim::groups(parameters_, options().weight_decay);
+  }
   /// The masters of one parameter.
   [[nodiscard]] std::span<const float> master(ParameterId id) { return masters_.values(id.index); }
 
-  /// Taken over the masters under the parameters' own names: equal to that of a float run with these
-  /// weights.
+  /// Taken over the masters under the parameters' own names: equal to that of a float run with
+  /// these weights.
   [[nodiscard]] std::uint64_t weights_hash() {
     tensor::StateHash hash;
     masters_.visit_state(hash, "");
     return hash.value();
   }
-  /// The masters, as F32, under the parameters' own names. The weights follow what was stored there.
+  /// The masters, as F32, under the parameters' own names. The weights follow what was stored
+  /// there.
   template <tensor::state_visitor Visitor>
   void visit_weights(Visitor& visitor) {
     masters_.visit_state(visitor, "");
@@ -133,13 +141,15 @@ class MasterWeights<Optimizer, T> {
   void widen(std::uint32_t index) {
     const auto weights = parameters_.values(ParameterId{index});
     const auto master = masters_.values(index);
-    for (std::size_t e = 0; e < master.size(); ++e) master[e] = static_cast<float>(weights[e]);
+    for (std::size_t e = 0; e < master.size(); ++e)
+      master[e] = static_cast<float>(weights[e]);
   }
   void narrow() {
     for (std::uint32_t i = 0; i < parameters_.size(); ++i) {
       const auto weights = parameters_.write({i});
       const auto master = masters_.values(i);
-      for (std::size_t e = 0; e < master.size(); ++e) weights[e] = static_cast<T>(master[e]);
+      for (std::size_t e = 0; e < master.size(); ++e)
+        weights[e] = static_cast<T>(master[e]);
     }
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The summed gradient of a step once pass one has looked at it: is it finite, what is its norm, what
-// is each element still to be multiplied by. Clipping is a change of that factor. What an optimizer's
-// step consumes; made by Window::unscale alone.
+// The summed gradient of a step once pass one has looked at it: is it finite, what is its norm,
+// what is each element still to be multiplied by. Clipping is a change of that factor. What an
+// optimizer's step consumes; made by Window::unscale alone.
 #pragma once
 
 #include <cmath>
@@ -31,11 +31,12 @@ struct LossTotal {
   double mean = 0.0;  ///< 0 where count is
 };
 
-/// Move-only; a moved-from one, or one that a step has taken, throws StateError whatever is asked of
-/// it. Dropped without a step it leaves accumulator and scaler as if the window had not been.
+/// Move-only; a moved-from one, or one that a step has taken, throws StateError whatever is asked
+/// of it. Dropped without a step it leaves accumulator and scaler as if the window had not been.
 ///
 /// The gradient is not finite if a summed value is not, or if unscaling would take one beyond the
-/// range of float: its norm is then too large for a float, or the factor itself is not a normal one.
+/// range of float: its norm is then too large for a float, or the factor itself is not a normal
+/// one.
 template <class T>
 class Unscaled {
  public:
@@ -46,6 +47,7 @@ class Unscaled {
         scaler_(other.scaler_),
         open_(other.open_),
         loss_(other.loss_),
+        largest_(other.largest_),
         unscale_(other.unscale_),
         factor_(other.factor_),
         result_(std::move(other.result_)) {}
@@ -59,13 +61,14 @@ class Unscaled {
   }
 
   /// Multiplies the gradient by limit / norm if its norm exceeds `limit`, and by exactly 1 if not.
-  /// No epsilon: differs from PyTorch's limit / (norm + 1e-6). After a second call the smaller limit
-  /// holds. @throws OptionError unless limit > 0.
+  /// No epsilon: differs from PyTorch's limit / (norm + 1e-6). After a second call the smaller
+  /// limit holds. @throws OptionError unless limit > 0.
   [[nodiscard]] Unscaled clip_norm(float limit) && {
     live("Unscaled::clip_norm");
     if (!(limit > 0.0F)) {
-      core::fail<OptionError>("Unscaled::clip_norm: the limit is ", limit,
-                              ", wanted more than 0. To leave the gradient as it is, do not call clip_norm.");
+      core::fail<OptionError>(
+          "Unscaled::clip_norm: the limit is ", limit,
+          ", wanted more than 0. To leave the gradient as it is, do not call clip_norm.");
     }
     if (result_.applied && result_.norm > limit) {
       sums_->parameters().runtime().compute().parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
@@ -78,11 +81,15 @@ class Unscaled {
     }
     return std::move(*this);
   }
-  Unscaled clip_norm(float limit) & = delete;  // std::move it: a gradient is clipped on its way to a step
+  /// std::move it: a gradient is clipped on its way to a step.
+  Unscaled clip_norm(float limit) & = delete;
 
-  /// Of the unscaled gradient before clipping, one rounding to float; not finite if the gradient is not.
+  /// Of the unscaled gradient before clipping, one rounding to float; not finite if the gradient is
+  /// not.
   [[nodiscard]] float norm() const { return live("Unscaled::norm").result_.norm; }
-  [[nodiscard]] bool finite() const { return live("Unscaled::finite").result_.why != optim::Skip::non_finite; }
+  [[nodiscard]] bool finite() const {
+    return live("Unscaled::finite").result_.why != optim::Skip::non_finite;
+  }
   /// Mean over all valid targets of the step.
   [[nodiscard]] double loss() const { return live("Unscaled::loss").loss_.mean; }
   [[nodiscard]] double loss_sum() const { return live("Unscaled::loss_sum").loss_.sum; }
@@ -90,8 +97,12 @@ class Unscaled {
   [[nodiscard]] double count() const { return live("Unscaled::count").loss_.count; }
 
   // What optim::final_gradients asks for.
-  [[nodiscard]] tensor::ParameterTable& parameters() const { return live("Unscaled::parameters").sums_->parameters(); }
-  [[nodiscard]] std::span<const gradient> sum(ParameterId id) const { return live("Unscaled::sum").sums_->sum(id); }
+  [[nodiscard]] tensor::ParameterTable& parameters() const {
+    return live("Unscaled::parameters").sums_->parameters();
+  }
+  [[nodiscard]] std::span<const gradient> sum(ParameterId id) const {
+    return live("Unscaled::sum").sums_->sum(id);
+  }
   [[nodiscard]] double factor() const { return live("Unscaled::factor").factor_; }
   [[nodiscard]] optim::StepResult result() const { return live("optimizer.step").result_; }
   float settle() && {
@@ -112,9 +123,10 @@ class Unscaled {
   template <class>
   friend class GradientAccumulator;
 
-  // Pass one. `blocks` holds sum_blocks(elements) doubles for each parameter; `open` is cleared when this ends.
-  Unscaled(GradientSums<gradient>& sums, LossScaler* scaler, bool& open, std::span<double> blocks, double seed,
-           const LossTotal& loss)
+  // Pass one. `blocks` holds sum_blocks(elements) doubles for each parameter; `open` is cleared
+  // when this ends.
+  Unscaled(GradientSums<gradient>& sums, LossScaler* scaler, bool& open, std::span<double> blocks,
+           double seed, const LossTotal& loss)
       : sums_(&sums), scaler_(scaler), open_(&open), loss_(loss) {
     result_.scale = scaler == nullptr ? 1.0F : scaler->scale();
     if (loss.count == 0.0) {
@@ -126,15 +138,17 @@ class Unscaled {
     std::size_t block = 0;
     for (std::uint32_t i = 0; i < sums.parameters().size(); ++i) {
       const auto sum = sums.sum({i});
-      const auto count = static_cast<std::size_t>(kernels::sum_blocks(static_cast<std::int64_t>(sum.size())));
-      const auto found = kernels::gradient_pass<gradient>(compute, sum, blocks.subspan(block, count));
-      if (found.count > 0 && result_.bad_values == 0) result_.first_bad = sums.parameters().infos()[i].name;
+      const auto count =
+          static_cast<std::size_t>(kernels::sum_blocks(static_cast<std::int64_t>(sum.size())));
+      const auto found =
+          kernels::gradient_pass<gradient>(compute, sum, blocks.subspan(block, count));
+      if (found.count > 0 && result_.bad_values == 0)
+        result_.first_bad = sums.parameters().infos()[i].name;
       result_.bad_values += found.count;
       block += count;
     }
-    // The fold works in place: look for the largest while the blocks are there. Only an overflow of
-    // the unscaled norm asks for it.
-    const std::string_view largest = largest_parameter(blocks);
+    // Before the fold, which works in place; asked for where unscaling or clipping overflows.
+    largest_ = largest_parameter(blocks);
     const double squares = kernels::fold_blocks<double>(compute, blocks);
     compute.parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
       unscale_ = 1.0 / (seed * loss.count);
@@ -145,19 +159,20 @@ class Unscaled {
       result_.applied = false;
       result_.why = optim::Skip::non_finite;
     } else if (!(result_.norm <= std::numeric_limits<float>::max()) || !representable(unscale_)) {
-      result_.first_bad = largest;
       overflow();
     }
   }
 
   const Unscaled& live(std::string_view what) const {
     if (sums_ == nullptr) {
-      core::fail<StateError>(what, ": these gradients were used already, by a step or by std::move. ",
+      core::fail<StateError>(what,
+                             ": these gradients were used already, by a step or by std::move. ",
                              "Every update needs a window of its own.");
     }
     return *this;
   }
   void overflow() {
+    result_.first_bad = largest_;
     result_.applied = false;
     result_.why = optim::Skip::non_finite;
   }
@@ -186,6 +201,7 @@ class Unscaled {
   LossScaler* scaler_;
   bool* open_;
   LossTotal loss_;
+  std::string_view largest_;  // parameter with the largest block of squares
   double unscale_ = 1.0, factor_ = 1.0;
   optim::StepResult result_;
 };

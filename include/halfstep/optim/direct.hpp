@@ -27,14 +27,16 @@ namespace halfstep::inline HALFSTEP_CONFIG::optim {
 ///   Rule(ParameterTable&, Options, vector<Part>)   state for these parts, zero, in the ledger
 ///   advance()                                      an update begins: the step count goes up
 ///   run(Compute, part, Update<R>)                  updates part number `part`
-///   run(Compute, part, Update<R>, S* copy)         and writes the new weights, rounded to S, to copy
-///   steps(), options(), visit_state(visitor)
+///   run(Compute, part, Update<R>, S* copy)         and writes the new weights, rounded to S, to
+///   copy steps(), options(), visit_state(visitor)
 template <class RuleType, class T>
 class Direct {
   static_assert(!numeric::is_16bit<T>,
                 "weights of 16 bits lose updates below half an ulp: wrap the optimizer, as in "
-                "mixed::MasterWeights optimizer(parameters, AdamWOptions{...}), which keeps a float master copy");
-  static_assert(numeric::real_element<T>, "an optimizer updates real weights: build the model with float or double");
+                "mixed::MasterWeights optimizer(parameters, AdamWOptions{...}), which keeps a "
+                "float master copy");
+  static_assert(numeric::real_element<T>,
+                "an optimizer updates real weights: build the model with float or double");
 
  public:
   using Rule = RuleType;
@@ -48,8 +50,8 @@ class Direct {
 
   /// One update with learning rate `lr`, or none if the gradients are not finite or had no targets.
   /// A parameter that took no part in the step has gradient 0: it decays and its moments do.
-  /// @throws OptionError for an lr that is negative or not finite; StateError for gradients that were
-  /// used before or belong to another store. Both leave everything as it was.
+  /// @throws OptionError for an lr that is negative or not finite; StateError for gradients that
+  /// were used before or belong to another store. Both leave everything as it was.
   template <class Gradients>
   StepResult step(Gradients&& gradients, float lr) {
     HALFSTEP_REQUIRE_READY_FOR_STEP(Gradients);
@@ -60,8 +62,9 @@ class Direct {
         T* const weights = parameters_.write_all().data();
         const auto compute = parameters_.runtime().compute();
         for (std::uint32_t i = 0; i < parameters_.size(); ++i) {
-          rule_.run(compute, i, Update<T>{weights + parameters_.infos()[i].offset, gradients.sum({i}).data(),
-                                          gradients.factor(), lr});
+          rule_.run(compute, i,
+                    Update<T>{weights + parameters_.infos()[i].offset, gradients.sum({i}).data(),
+                              gradients.factor(), lr});
         }
       }
       result.scale = std::forward<Gradients>(gradients).settle();
@@ -75,7 +78,9 @@ class Direct {
   [[nodiscard]] std::int64_t steps() const { return rule_.steps(); }
   [[nodiscard]] const Options& options() const { return rule_.options(); }
   /// What decays and what does not, for the start of a log.
-  [[nodiscard]] std::vector<Group> groups() const { return optim::groups(parameters_, options().weight_decay); }
+  [[nodiscard]] std::vector<Group> groups() const {
+    return optim::groups(parameters_, options().weight_decay);
+  }
   [[nodiscard]] std::uint64_t weights_hash() { return tensor::state_hash(parameters_); }
 
   template <tensor::state_visitor Visitor>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What an optimizer is: the concept that training loops, precision wrappers and sharding are written
-// against, what a step takes and what it reports. Not for: rules (adamw.hpp, sgd.hpp).
+// What an optimizer is: the concept that training loops, precision wrappers and sharding are
+// written against, what a step takes and what it reports. Not for: rules (adamw.hpp, sgd.hpp).
 #pragma once
 
 #include <concepts>
@@ -38,7 +38,7 @@ enum class Skip : std::uint8_t { no, non_finite, no_targets };
 struct StepResult {
   bool applied = true;
   Skip why = Skip::no;
-  std::string first_bad;        ///< of the first parameter, in order of registration, with a bad gradient
+  std::string first_bad;  ///< of the first parameter, in order of registration, with a bad gradient
   std::int64_t bad_values = 0;  ///< non-finite gradient values in all parameters
   float norm = 0.0F;            ///< of the gradient, unscaled, before clipping
   float clipped_by = 1.0F;      ///< what clipping multiplied the gradient by; 1 if nothing
@@ -52,7 +52,8 @@ struct StepResult {
 ///   sum(id)       [elements] as the sinks left it: still scaled, not yet clipped
 ///   factor()      what each element is to be multiplied by: unscale x clip
 ///   result()      as the step is to report it: whether to apply it at all, and why not
-///   settle()      told last and once, applied or not: updates the loss scaler, ends the window, and
+///   settle()      told last and once, applied or not: updates the loss scaler, ends the window,
+///   and
 ///                 returns the new scale. Throws StateError if it was told before.
 template <class G>
 concept final_gradients = requires(const G& read, G&& last, ParameterId id) {
@@ -73,7 +74,8 @@ concept final_gradients = requires(const G& read, G&& last, ParameterId id) {
 ///     that it does not depend on layout;
 ///   - a rule of grain `element` gives each element the same bits whatever range it runs on.
 template <class O, class G>
-concept optimizer = final_gradients<G> && requires(O& o, const O& read, G&& gradients, tensor::StateHash& visitor) {
+concept optimizer = final_gradients<G> &&
+    requires(O& o, const O& read, G&& gradients, tensor::StateHash& visitor) {
   { O::grain } -> std::convertible_to<Grain>;
   { o.step(std::move(gradients), 1.0F) } -> std::same_as<StepResult>;
   { read.steps() } -> std::same_as<std::int64_t>;
@@ -84,17 +86,19 @@ concept optimizer = final_gradients<G> && requires(O& o, const O& read, G&& grad
 /// The part of a parameter that a rule keeps state for and updates.
 struct Part {
   ParameterId id;
-  std::int64_t first = 0;     ///< in elements of the parameter; at a block of 1024 if it is sharded
+  std::int64_t first = 0;  ///< in elements of the parameter; at a block of 1024 if it is sharded
   std::int64_t elements = 0;
 };
 
 /// Every parameter, whole. @throws StateError if there is none.
 [[nodiscard]] inline std::vector<Part> whole_parts(const tensor::ParameterTable& parameters) {
   if (parameters.size() == 0) {
-    core::fail<StateError>("optimizer: the store holds no parameters. Build the model before its optimizer.");
+    core::fail<StateError>(
+        "optimizer: the store holds no parameters. Build the model before its optimizer.");
   }
   std::vector<Part> parts;
-  for (std::uint32_t i = 0; i < parameters.size(); ++i) parts.push_back({{i}, 0, parameters.infos()[i].elements});
+  for (std::uint32_t i = 0; i < parameters.size(); ++i)
+    parts.push_back({{i}, 0, parameters.infos()[i].elements});
   return parts;
 }
 
@@ -107,30 +111,35 @@ struct Update {
   float lr = 0.0F;
 };
 
-/// The checks that every step begins with, for implementers: the gradients' result as it stands, before
-/// anything is changed. `what` names the optimizer in messages.
+/// The checks that every step begins with, for implementers: the gradients' result as it stands,
+/// before anything is changed. `what` names the optimizer in messages.
 template <class G>
-[[nodiscard]] StepResult checked_result(const G& gradients, const tensor::ParameterTable& parameters, float lr,
+[[nodiscard]] StepResult checked_result(const G& gradients,
+                                        const tensor::ParameterTable& parameters, float lr,
                                         std::string_view what) {
   StepResult result = gradients.result();
   if (&gradients.parameters() != &parameters) {
-    core::fail<StateError>(what, ": the gradients belong to another store than the optimizer's parameters. ",
-                           "Was the accumulator made for another model?");
+    core::fail<StateError>(
+        what, ": the gradients belong to another store than the optimizer's parameters. ",
+        "Was the accumulator made for another model?");
   }
   if (!(lr >= 0.0F && lr < std::numeric_limits<float>::infinity())) {
-    core::fail<OptionError>(what, ": lr is ", lr, ", wanted a finite number of at least 0. Did a schedule divide by 0?");
+    core::fail<OptionError>(what, ": lr is ", lr,
+                            ", wanted a finite number of at least 0. Did a schedule divide by 0?");
   }
   return result;
 }
 
 /// True for what std::move(window).unscale() gives; used where a static_assert explains the rest.
 template <class G>
-inline constexpr bool ready_for_step = !std::is_lvalue_reference_v<G> && final_gradients<std::remove_cvref_t<G>>;
+inline constexpr bool ready_for_step =
+    !std::is_lvalue_reference_v<G> && final_gradients<std::remove_cvref_t<G>>;
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::optim
 
 /// The one message for every wrong order of calls that the types catch at a step.
-#define HALFSTEP_REQUIRE_READY_FOR_STEP(G)                                                            \
-  static_assert(::halfstep::optim::ready_for_step<G>,                                         \
-                "optimizer.step takes unscaled gradients, once: step(std::move(window).unscale(), lr) " \
-                "or step(std::move(window).unscale().clip_norm(limit), lr), or std::move of such a value")
+#define HALFSTEP_REQUIRE_READY_FOR_STEP(G)                                                    \
+  static_assert(                                                                              \
+      ::halfstep::optim::ready_for_step<G>,                                                   \
+      "optimizer.step takes unscaled gradients, once: step(std::move(window).unscale(), lr) " \
+      "or step(std::move(window).unscale().clip_norm(limit), lr), or std::move of such a value")

@@ -27,9 +27,10 @@
 namespace halfstep::inline HALFSTEP_CONFIG::optim {
 
 struct SgdOptions {
-  double momentum = 0.0;      ///< share of the velocity that stays, in [0, 1); 0: none is kept
+  double momentum = 0.0;  ///< share of the velocity that stays, in [0, 1); 0: none is kept
   bool nesterov = false;  ///< looks ahead by the momentum; wants momentum > 0
-  double weight_decay = 0.0;  ///< coupled: this share of a weight is added to its gradient; by role, as in AdamW
+  double weight_decay =
+      0.0;  ///< coupled: this share of a weight is added to its gradient; by role, as in AdamW
 };
 
 /// The rule, for state in R: see Direct. One velocity in R per element if there is momentum.
@@ -59,11 +60,13 @@ class SgdRule {
   void run(const core::Compute& compute, std::size_t part, const Update<R>& update, S* copy) {
     const Part& at = parts_[part];
     const auto n = static_cast<std::size_t>(at.elements);
-    const kernels::SgdOptions options{.lr = update.lr,
-                                      .momentum = options_.momentum,
-                                      .weight_decay = decay_of(parameters_.info(at.id).role, options_.weight_decay),
-                                      .nesterov = options_.nesterov};
-    kernels::sgd_step<R, S>(compute, options, update.factor, {update.weights, n}, {update.gradient, n},
+    const kernels::SgdOptions options{
+        .lr = update.lr,
+        .momentum = options_.momentum,
+        .weight_decay = decay_of(parameters_.info(at.id).role, options_.weight_decay),
+        .nesterov = options_.nesterov};
+    kernels::sgd_step<R, S>(compute, options, update.factor, {update.weights, n},
+                            {update.gradient, n},
                             velocity_.size() == 0 ? std::span<R>{} : velocity_.values(part),
                             {copy, copy == nullptr ? 0 : n});
   }
@@ -80,12 +83,15 @@ class SgdRule {
 
  private:
   static const Options& checked(const Options& options) {
-    if (!(options.momentum >= 0.0 && options.momentum < 1.0) || (options.nesterov && options.momentum == 0.0) ||
-        !(options.weight_decay >= 0.0 && options.weight_decay < std::numeric_limits<double>::infinity())) {
-      core::fail<OptionError>("Sgd: momentum ", options.momentum, ", nesterov ", options.nesterov, ", weight_decay ",
-                              options.weight_decay,
-                              "; wanted momentum in [0, 1), above 0 if nesterov is set, and weight_decay >= 0. ",
-                              "Is a learning rate in the place of the momentum?");
+    if (!(options.momentum >= 0.0 && options.momentum < 1.0) ||
+        (options.nesterov && options.momentum == 0.0) ||
+        !(options.weight_decay >= 0.0 &&
+          options.weight_decay < std::numeric_limits<double>::infinity())) {
+      core::fail<OptionError>(
+          "Sgd: momentum ", options.momentum, ", nesterov ", options.nesterov, ", weight_decay ",
+          options.weight_decay,
+          "; wanted momentum in [0, 1), above 0 if nesterov is set, and weight_decay >= 0. ",
+          "Is a learning rate in the place of the momentum?");
     }
     return options;
   }
