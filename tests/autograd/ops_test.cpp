@@ -76,6 +76,7 @@ const std::map<std::string, std::function<std::vector<GradientReport>()>> checks
        for (const std::int64_t length : {1, 5, 70}) {
          reports.push_back(check({2, length, 18}, 1, [](const Model& m, hs::Tape& t) { return judge(attention(use(t, m.x), 2)); }));
        }
+       reports.push_back(check({2, 9, 18}, 1, [](const Model& m, hs::Tape& t) { return judge(attention(use(t, m.x), 2, 0.4F, 99)); }));
        return reports;
      }},
     {"cast", [] { return std::vector{check({3, 5}, 1, [](const Model& m, hs::Tape& t) {
@@ -189,14 +190,44 @@ TEST(Ops, ShapeErrorsNameTheLayer) {
   EXPECT_THROW((void)cross_entropy(x, targets), hs::ShapeError);
   EXPECT_THROW((void)squared_error(x, numbers(3)), hs::ShapeError);
   EXPECT_THROW((void)attention(x, 3), hs::ShapeError);
+  EXPECT_THROW((void)attention(x, 2, 1.0F), hs::OptionError);
   EXPECT_THROW((void)dropout(x, 1.0F, 0), hs::OptionError);
 }
 
+TEST(Ops, AttentionDropsByTheSamplesNumbersAndInTrainingAlone) {
+  hs::Runtime runtime({.threads = 2, .seed = 5});
+  hs::Parameters<float> parameters(runtime);
+  const auto w = parameters.add("w", {2, 9, 12}, hs::Role::weight, hs::Init::normal(1.0F));
+  hs::Tape tape(runtime);
+  const auto run = [&](std::int64_t first_sample, float p, std::uint64_t stream, bool training) {
+    tape.begin({0, 0, first_sample, 2}, training ? hs::Record::gradients : hs::Record::nothing);
+    const auto out = attention(use(tape, w), 2, p, stream);
+    const auto values = out.value();
+    return std::vector<float>(values.begin(), values.end());
+  };
+  const auto base = run(6, 0.4F, 99, true);
+  EXPECT_EQ(base, run(6, 0.4F, 99, true));
+  EXPECT_NE(base, run(7, 0.4F, 99, true));
+  EXPECT_NE(base, run(6, 0.4F, 98, true));
+  EXPECT_NE(base, run(6, 0.0F, 99, true));
+  EXPECT_EQ(run(6, 0.4F, 99, false), run(6, 0.0F, 99, true));
+
+  // The mask is that of the kernel, from the tape's seed and the micro-batch's first sample.
+  std::vector<float> out(2 * 9 * 4), lse(2 * 9 * 2);
+  const hs::kernels::AttentionShape s{2, 9, 2, 2};
+  std::vector<std::byte> workspace(static_cast<std::size_t>(hs::kernels::attention_workspace<float>(s, 2)));
+  tape.begin({0, 0, 0, 2}, hs::Record::nothing);
+  const auto qkv = use(tape, w).value();
+  hs::kernels::attention<float>(runtime.compute(), s, {qkv.data(), qkv.size()}, out, lse, workspace,
+                                {.probability = 0.4F, .seed = 5, .stream = 99, .first_sample = 6});
+  EXPECT_EQ(base, out);
+}
+
 TEST(Ops, AttentionTakesMemoryLinearInTokensByTheLedger) {
-  const auto workspace = [](std::int64_t tokens) {
+  const auto workspace = [](std::int64_t length) {
     hs::Runtime runtime({.threads = 2});
     hs::Parameters<float> parameters(runtime);
-    const auto w = parameters.add("w", {1, tokens, 96}, hs::Role::weight, hs::Init::normal(1.0F));
+    const auto w = parameters.add("w", {1, length, 96}, hs::Role::weight, hs::Init::normal(1.0F));
     hs::Tape tape(runtime);
     hs::Gradients<float> gradients(parameters, tape);
     tape.begin();
@@ -204,8 +235,8 @@ TEST(Ops, AttentionTakesMemoryLinearInTokensByTheLedger) {
     tape.backward(squared_error(y, numbers(y.shape().elements())));
     return static_cast<double>(runtime.ledger().peak(hs::core::Category::workspace));
   };
-  for (const std::int64_t tokens : {64, 256, 1024}) {
-    EXPECT_GT(workspace(tokens), 0.0);
-    EXPECT_LE(workspace(2 * tokens), 2.1 * workspace(tokens)) << tokens;
+  for (const std::int64_t length : {64, 256, 1024}) {
+    EXPECT_GT(workspace(length), 0.0);
+    EXPECT_LE(workspace(2 * length), 2.1 * workspace(length)) << length;
   }
 }

@@ -41,8 +41,10 @@ State<P, Copy> three_steps(const Compute& compute, std::int64_t n, const AdamWOp
 
 template <class P>
 State<P, P> reference(std::int64_t n, const AdamWOptions& o, double factor) {
-  State<P, P> s{values<P>(n, 1), std::vector<P>(static_cast<std::size_t>(n)),
-                std::vector<P>(static_cast<std::size_t>(n)), {}};
+  State<P, P> s{values<P>(n, 1),
+                std::vector<P>(static_cast<std::size_t>(n)),
+                std::vector<P>(static_cast<std::size_t>(n)),
+                {}};
   for (int step = 1; step <= 3; ++step) {
     const auto gradient = values<P>(n, 10 + static_cast<std::uint64_t>(step), 0.01);
     const P rate = static_cast<P>(o.lr / (1 - std::pow(o.beta1, step)));
@@ -59,13 +61,15 @@ State<P, P> reference(std::int64_t n, const AdamWOptions& o, double factor) {
   return s;
 }
 
-constexpr AdamWOptions options{.lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1};
+constexpr AdamWOptions options{
+    .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .weight_decay = 0.1};
 
 template <class P, class Copy>
 void check(std::int64_t n) {
   const auto expected = reference<P>(n, options, 0.37);
   std::vector<Copy> rounded;
-  for (const P w : expected.w) rounded.push_back(static_cast<Copy>(w));
+  for (const P w : expected.w)
+    rounded.push_back(static_cast<Copy>(w));
   every_compute([&](const Compute& compute, const std::string& name) {
     const auto got = three_steps<P, Copy>(compute, n, options);
     ASSERT_SAME_BITS(got.w, expected.w) << name << ", " << n;
@@ -76,7 +80,8 @@ void check(std::int64_t n) {
 }
 
 TEST(AdamW, EveryPathAndThreadCountTakesTheWrittenStepsAtEveryLength) {
-  for (std::int64_t n = 0; n <= 70; ++n) check<float, float>(n);
+  for (std::int64_t n = 0; n <= 70; ++n)
+    check<float, float>(n);
   for (const std::int64_t n : {1, 13, 16, 33, 1025, 40'003}) {
     check<float, halfstep::bf16>(n);
     check<float, halfstep::fp16>(n);
@@ -99,7 +104,8 @@ TEST(AdamW, EachOptionShows) {
     EXPECT_FALSE(difference(base, w(other, 0.37)).empty()) << which;
   }
   EXPECT_FALSE(difference(three_steps<float, float>(portable(), 100, options, 0.37).m,
-                          three_steps<float, float>(portable(), 100, options, 0.38).m).empty());
+                          three_steps<float, float>(portable(), 100, options, 0.38).m)
+                   .empty());
 }
 
 // Against PyTorch: W1[0] and b2 after update i, counted from 0. (training.md's table, made by the
@@ -125,10 +131,11 @@ TEST(AdamW, AgreesWithPyTorchOnItsOwnProblem) {
                               {2, 2.549010169952225, -2.3425524027902385},
                               {100, 8.233039313231828, -6.435639096011218},
                               {1000, 8.233424610733326, -6.43591674438434}});
-  against_torch({.lr = 1.0, .weight_decay = 1e-2}, {{0, 0.7912062750121861, -1.0704267290556986},
-                                                    {2, 2.5262117280229925, -2.3139095357110735},
-                                                    {100, 3.3165329599188507, -2.575239255076019},
-                                                    {1000, 2.057678483682529, -1.3517884775416527}});
+  against_torch({.lr = 1.0, .weight_decay = 1e-2},
+                {{0, 0.7912062750121861, -1.0704267290556986},
+                 {2, 2.5262117280229925, -2.3139095357110735},
+                 {100, 3.3165329599188507, -2.575239255076019},
+                 {1000, 2.057678483682529, -1.3517884775416527}});
 }
 
 TEST(AdamW, TheCallersRoundingModeDoesNotShow) {
@@ -146,16 +153,15 @@ TEST(AdamW, ANonFiniteGradientStaysInTheMoments) {
 
 TEST(AdamWErrors, NameTheLengthsAndTheStep) {
   std::vector<float> three(3), four(4);
-  EXPECT_EQ(message_of<ShapeError>([&] {
-              adamw_step<float>(portable(), options, 1, 1.0, three, three, three, four);
-            }),
+  EXPECT_EQ(message_of<ShapeError>(
+                [&] { adamw_step<float>(portable(), options, 1, 1.0, three, three, three, four); }),
             "adamw_step: weights has 3 elements, but gradient has 3, m 3, v 4 and copy 0. Was the "
             "optimizer built before a layer was resized?");
-  EXPECT_EQ(message_of<OptionError>([&] {
-              adamw_step<float>(portable(), options, 0, 1.0, three, three, three, three);
-            }),
-            "adamw_step: step is 0; the first is 1. Is a count of applied steps passed before it was "
-            "raised?");
+  EXPECT_EQ(
+      message_of<OptionError>(
+          [&] { adamw_step<float>(portable(), options, 0, 1.0, three, three, three, three); }),
+      "adamw_step: step is 0; the first is 1. Is a count of applied steps passed before it was "
+      "raised?");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include <halfstep/core/counters.hpp>
+#include <halfstep/core/random.hpp>
 #include <halfstep/numeric/elementary.hpp>
 
 #include "cases.hpp"
@@ -11,7 +12,9 @@
 namespace {
 
 using namespace cases;
+using halfstep::OptionError;
 using halfstep::ShapeError;
+using halfstep::kernels::AttentionDropout;
 using halfstep::kernels::AttentionShape;
 namespace kernels = halfstep::kernels;
 namespace numeric = halfstep::numeric;
@@ -42,6 +45,15 @@ A chain(A acc, std::int64_t begin, std::int64_t end, Left left, Right right) {
   return acc;
 }
 
+/// Whether the mask keeps key j for query i of sequence b's head h.
+bool keeps(const AttentionDropout& drop, const AttentionShape& s, std::int64_t b, std::int64_t h,
+           std::int64_t i, std::int64_t j) {
+  const std::uint64_t head = (drop.first_sample + z(b)) * z(s.heads) + z(h);
+  const std::uint64_t element = head * z(s.tokens) * z(s.tokens) + z(i * s.tokens + j);
+  return static_cast<double>(halfstep::core::random_bits(drop.seed, drop.stream, element)) >=
+         static_cast<double>(drop.probability) * 0x1p32;
+}
+
 /// What attention.hpp defines, in plain loops.
 template <class E>
 struct Reference {
@@ -49,11 +61,13 @@ struct Reference {
   std::vector<E> out, dqkv;
   std::vector<A> lse;
 
-  Reference(const AttentionShape& s, const std::vector<E>& qkv, const std::vector<E>& dout)
+  Reference(const AttentionShape& s, const std::vector<E>& qkv, const std::vector<E>& dout,
+            const AttentionDropout& drop = {})
       : out(z(s.rows() * s.channels())), dqkv(qkv.size()), lse(z(s.rows() * s.heads)) {
     const std::int64_t T = s.tokens, W = s.width, C = s.channels();
     const A scale = A{1} / std::sqrt(static_cast<A>(W));
     const auto rounded = [](A a) { return static_cast<A>(static_cast<E>(a)); };
+    const A factor = static_cast<A>(1 / (1 - static_cast<double>(drop.probability)));
     for (std::int64_t b = 0; b < s.batch; ++b) {
       for (std::int64_t h = 0; h < s.heads; ++h) {
         const auto in = [&](int third, std::int64_t t, std::int64_t d) {
@@ -67,6 +81,9 @@ struct Reference {
                            A{0}, 0, W, [&](std::int64_t d) { return in(0, i, d); },
                            [&](std::int64_t d) { return in(1, j, d); }),
                        scale);
+        };
+        const auto dropped = [&](std::int64_t i, std::int64_t j, A a) {
+          return keeps(drop, s, b, h, i, j) ? times(a, factor) : A{0};
         };
         std::vector<std::vector<A>> p(z(T)), ds(z(T));  // [query][key], rounded to E
         for (std::int64_t i = 0; i < T; ++i) {
@@ -85,7 +102,7 @@ struct Reference {
               A& w = weight[z(j - first)];
               w = numeric::exp(w - next);
               lanes.add(j - first, w);
-              w = rounded(w);
+              w = rounded(dropped(i, j, w));
             }
             const A shrink = first == 0 ? A{0} : numeric::exp(m - next);
             sum = first == 0 ? lanes.sum() : std::fma(sum, shrink, lanes.sum());
@@ -111,8 +128,9 @@ struct Reference {
             const A dp = chain<E>(
                 A{0}, 0, W, [&](std::int64_t d) { return static_cast<A>(dout[at_out(i, d)]); },
                 [&](std::int64_t d) { return in(2, j, d); });
-            p[z(i)].push_back(rounded(weight));
-            ds[z(i)].push_back(rounded(times(times(weight, dp - row_term), scale)));
+            p[z(i)].push_back(rounded(dropped(i, j, weight)));
+            ds[z(i)].push_back(
+                rounded(times(times(weight, dropped(i, j, dp) - row_term), scale)));
           }
         }
         for (std::int64_t t = 0; t < T; ++t) {
@@ -141,7 +159,7 @@ struct Result {
   std::vector<A> lse;
 
   Result(const Compute& compute, const AttentionShape& s, const std::vector<E>& qkv,
-         const std::vector<E>& dout) {
+         const std::vector<E>& dout, const AttentionDropout& drop = {}) {
     Guarded<E> gqkv(qkv), gdout(dout), gout(s.rows() * s.channels()),
         gd(s.rows() * 3 * s.channels());
     Guarded<A> glse(s.rows() * s.heads);
@@ -150,8 +168,8 @@ struct Result {
                                std::byte{0xFF});
     Guarded<std::byte> backward(kernels::attention_backward_workspace<E>(s, compute.threads()),
                                 std::byte{0xFF});
-    kernels::attention<E>(compute, s, gqkv, gout, glse, forward);
-    kernels::attention_backward<E>(compute, s, gdout, gout, gqkv, glse, gd, backward);
+    kernels::attention<E>(compute, s, gqkv, gout, glse, forward, drop);
+    kernels::attention_backward<E>(compute, s, gdout, gout, gqkv, glse, gd, backward, drop);
     out = gout.copy();
     dqkv = gd.copy();
     lse = glse.copy();
@@ -378,6 +396,190 @@ TEST(AttentionKernel, ErrorsNameTheSizes) {
                                                  workspace);
             }).find("attention_backward: qkv has 71 elements"),
             std::string::npos);
+}
+
+TYPED_TEST(Attention, DroppedProbabilitiesHaveTheBitsOfThePlainLoopOnEveryPath) {
+  using E = TypeParam;
+  std::vector<AttentionShape> shapes{
+      {1, 1, 1, 1}, {1, 2, 3, 5}, {3, 17, 2, 7}, {2, 63, 1, 16}, {2, 65, 3, 5}, {1, 150, 2, 19}};
+  for (const AttentionShape& s : shapes) {
+    const auto qkv = values<E>(s.rows() * 3 * s.channels(), 1, 1.5);
+    const auto dout = values<E>(s.rows() * s.channels(), 2);
+    for (const AttentionDropout& drop :
+         {AttentionDropout{.probability = 0.3F, .seed = 5, .stream = 6, .first_sample = 3},
+          AttentionDropout{.probability = 0.9F, .seed = std::uint64_t{7} << 40,
+                           .stream = ~std::uint64_t{8}, .first_sample = std::uint64_t{1} << 35}}) {
+      const Reference<E> wanted(s, qkv, dout, drop);
+      every_compute([&](const Compute& compute, const std::string& name) {
+        SCOPED_TRACE(name + ", " + text(s) + ", p " + std::to_string(drop.probability));
+        const Result<E> run(compute, s, qkv, dout, drop);
+        ASSERT_SAME_BITS(run.out, wanted.out);
+        ASSERT_SAME_BITS(run.lse, wanted.lse);
+        ASSERT_SAME_BITS(run.dqkv, wanted.dqkv);
+      });
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(AttentionKernel, TheDoubleBackwardWithDropoutIsTheSlopeOfItsForward) {
+  const AttentionShape s{2, 67, 2, 3};
+  const AttentionDropout drop{.probability = 0.4F, .seed = 1, .stream = 2, .first_sample = 9};
+  auto qkv = values<double>(s.rows() * 3 * s.channels(), 1, 1.5);
+  const auto dout = values<double>(s.rows() * s.channels(), 2);
+  std::vector<double> out(dout.size()), lse(z(s.rows() * s.heads));
+  std::vector<std::byte> workspace(z(kernels::attention_workspace<double>(s, 1)));
+  const auto loss = [&] {
+    kernels::attention<double>(widest(), s, qkv, out, lse, workspace, drop);
+    double total = 0;
+    for (std::size_t i = 0; i < out.size(); ++i)
+      total += out[i] * dout[i];
+    return total;
+  };
+  const Result<double> at(widest(), s, qkv, dout, drop);
+  for (std::size_t i = 0; i < qkv.size(); i += 5) {
+    const double old = qkv[i];
+    qkv[i] = old + 1e-6;
+    const double up = loss();
+    qkv[i] = old - 1e-6;
+    const double down = loss();
+    qkv[i] = old;
+    ASSERT_NEAR(at.dqkv[i], (up - down) / 2e-6, 4e-8) << i;
+  }
+}
+
+/// Queries and keys of zero, so that query i gives each key 1 / (i + 1), and values by which one
+/// sees in out[i] which keys were kept: key j in column j.
+std::vector<float> uniform_attention(const AttentionShape& s) {
+  std::vector<float> qkv(z(s.rows() * 3 * s.channels()));
+  for (std::int64_t row = 0; row < s.rows(); ++row) {
+    for (std::int64_t h = 0; h < s.heads; ++h)
+      qkv[z(row * 3 * s.channels() + 2 * s.channels() + h * s.width + row % s.tokens)] = 1;
+  }
+  return qkv;
+}
+
+TEST(AttentionKernel, TheWantedShareIsDroppedAndTheRestIsDividedByOneLessThat) {
+  const AttentionShape s{2, 200, 3, 200};
+  const auto qkv = uniform_attention(s);
+  const std::vector<float> dout(z(s.rows() * s.channels()), 1.0F);
+  for (const float p : {0.0F, 0.1F, 0.5F, 0.8F}) {
+    const Result<float> run(widest(), s, qkv, dout, {.probability = p, .seed = 3});
+    std::int64_t dropped = 0, pairs = 0;
+    for (std::int64_t row = 0; row < s.rows(); ++row) {
+      const std::int64_t i = row % s.tokens;
+      for (std::int64_t c = 0; c < s.channels(); ++c) {
+        const std::int64_t j = c % s.width;
+        const float o = run.out[z(row * s.channels() + c)];
+        if (j > i || o == 0) {
+          ASSERT_EQ(o, 0);
+          dropped += j <= i;
+        } else {
+          ASSERT_NEAR(o * static_cast<float>(i + 1), 1 / (1 - p), 1e-5);
+        }
+        pairs += j <= i;
+      }
+      ASSERT_NEAR(run.lse[z(row / s.tokens * s.heads * s.tokens + i)],
+                  std::log(static_cast<float>(i + 1)), 1e-6);
+    }
+    const double share = static_cast<double>(dropped) / static_cast<double>(pairs);
+    const double deviation = std::sqrt(p * (1 - p) / static_cast<double>(pairs));
+    EXPECT_NEAR(share, p, 4 * deviation) << "of " << pairs;
+    EXPECT_EQ(dropped == 0, p == 0.0F);
+  }
+}
+
+TEST(AttentionKernel, TheMaskIsAFunctionOfSeedStreamSampleHeadQueryAndKey) {
+  const AttentionShape s{3, 70, 2, 70};
+  const auto qkv = uniform_attention(s);
+  const auto dout = values<float>(s.rows() * s.channels(), 2);
+  const auto run = [&](const AttentionDropout& drop) {
+    return Result<float>(widest(), s, qkv, dout, drop);
+  };
+  const AttentionDropout drop{.probability = 0.5F, .seed = 3, .stream = 4, .first_sample = 5};
+  const auto base = run(drop);
+  EXPECT_SAME_BITS(run(drop).dqkv, base.dqkv);
+  auto seed = drop, stream = drop, sample = drop, share = drop, none = drop;
+  seed.seed = 4;
+  stream.stream = 5;
+  sample.first_sample = 6;
+  share.probability = 0.6F;
+  none.probability = 0;
+  for (const AttentionDropout& other : {seed, stream, sample, share, none}) {
+    const auto changed = run(other);
+    EXPECT_NE(changed.out, base.out);
+    EXPECT_NE(changed.dqkv, base.dqkv);
+    EXPECT_SAME_BITS(changed.lse, base.lse);
+  }
+  // Without dropout the other options are nothing.
+  auto none_either = seed;
+  none_either.probability = 0;
+  EXPECT_SAME_BITS(run(none_either).dqkv, run(none).dqkv);
+
+  // Samples 6 and 7 alone have what they had as the second and third of three from sample 5 on.
+  const AttentionShape two{2, s.tokens, s.heads, s.width};
+  const auto skip = s.tokens * s.channels();
+  const Result<float> part(widest(), two, {qkv.begin() + 3 * skip, qkv.end()},
+                           {dout.begin() + skip, dout.end()}, sample);
+  EXPECT_SAME_BITS(part.out, (std::vector<float>(base.out.begin() + skip, base.out.end())));
+  EXPECT_SAME_BITS(part.dqkv, (std::vector<float>(base.dqkv.begin() + 3 * skip, base.dqkv.end())));
+
+  // Sequences, heads, queries and keys draw apart: no two rows of 64 keys agree.
+  std::vector<std::vector<bool>> rows;
+  for (std::int64_t row = 0; row < s.rows(); ++row) {
+    for (std::int64_t h = 0; h < s.heads && row % s.tokens >= 63; ++h) {
+      std::vector<bool> kept;
+      for (std::int64_t j = 0; j < 64; ++j)
+        kept.push_back(base.out[z(row * s.channels() + h * s.width + j)] != 0);
+      EXPECT_EQ(std::count(rows.begin(), rows.end(), kept), 0) << row << ", " << h;
+      rows.push_back(kept);
+    }
+  }
+}
+
+TEST(AttentionKernel, ADroppedKeysValueReachesNothing) {
+  const AttentionShape s{1, 90, 1, 6};
+  const AttentionDropout drop{.probability = 0.5F, .seed = 11, .stream = 12, .first_sample = 13};
+  const auto qkv = values<bf16>(s.rows() * 18, 1);
+  const auto dout = values<bf16>(s.rows() * 6, 2);
+  const Result<bf16> base(widest(), s, qkv, dout, drop);
+  for (const std::int64_t key : {0, 17, 64, 88}) {
+    auto other = qkv;
+    for (std::int64_t d = 0; d < 6; ++d) {
+      auto& value = other[z(key * 18 + 12 + d)];
+      value = static_cast<bf16>(static_cast<float>(value) + 1);
+    }
+    const Result<bf16> changed(widest(), s, other, dout, drop);
+    for (std::int64_t i = 0; i < s.tokens; ++i) {
+      const auto row = [&](const std::vector<bf16>& all, std::int64_t width) {
+        return std::vector<bf16>(all.begin() + i * width, all.begin() + i * width + 6);
+      };
+      const bool reached = i >= key && keeps(drop, s, 0, 0, i, key);
+      EXPECT_EQ(!difference(row(base.out, 6), row(changed.out, 6)).empty(), reached) << i;
+      // The query's gradient takes the key's value by dp and out: neither does where it is dropped.
+      if (reached) continue;
+      EXPECT_SAME_BITS(row(base.dqkv, 18), row(changed.dqkv, 18)) << i;
+    }
+  }
+}
+
+TEST(AttentionKernel, AProbabilityOutsideItsRangeIsNamed) {
+  const AttentionShape s{1, 3, 2, 4};
+  const std::vector<float> qkv(72);
+  std::vector<float> out(24), lse(6), dqkv(72);
+  std::vector<std::byte> workspace(z(kernels::attention_backward_workspace<float>(s, 1)));
+  for (const float p : {1.0F, -0.1F, std::numeric_limits<float>::quiet_NaN()}) {
+    EXPECT_NE(message_of<OptionError>([&] {
+                kernels::attention<float>(portable(), s, qkv, out, lse, workspace,
+                                          {.probability = p});
+              }).find("attention: p is " + halfstep::core::text(p) + "; wanted at least 0"),
+              std::string::npos);
+    EXPECT_NE(message_of<OptionError>([&] {
+                kernels::attention_backward<float>(portable(), s, out, out, qkv, lse, dqkv,
+                                                   workspace, {.probability = p});
+              }).find("attention_backward: p is "),
+              std::string::npos);
+  }
 }
 
 }  // namespace

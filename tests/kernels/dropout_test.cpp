@@ -31,7 +31,10 @@ TYPED_TEST(Dropout, TheMaskIsEachElementsOwnRandomWordOnEveryPathAndThreadCount)
   using E = TypeParam;
   using A = accumulator_t<E>;
   for (const std::int64_t n : {0, 1, 3, 4, 15, 16, 17, 50, 63, 70, 1027, 40'003}) {
-    for (const std::uint64_t element0 : {std::uint64_t{0}, std::uint64_t{3}, std::uint64_t{1} << 33}) {
+    // The last crosses from one upper half of the block's number to the next.
+    for (const std::uint64_t element0 :
+         {std::uint64_t{0}, std::uint64_t{3}, std::uint64_t{1} << 33,
+          (std::uint64_t{1} << 34) - 37}) {
       const auto x = values<E>(n, 1);
       std::vector<E> expected;
       for (std::int64_t i = 0; i < n; ++i) {

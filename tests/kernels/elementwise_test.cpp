@@ -14,8 +14,10 @@ using halfstep::kernels::Write;
 // Every length to 70, and some that are cut between threads.
 std::vector<std::int64_t> lengths() {
   std::vector<std::int64_t> all;
-  for (std::int64_t n = 0; n <= 70; ++n) all.push_back(n);
-  for (const std::int64_t n : {1023, 1025, 33000, 50001}) all.push_back(n);
+  for (std::int64_t n = 0; n <= 70; ++n)
+    all.push_back(n);
+  for (const std::int64_t n : {1023, 1025, 33000, 50001})
+    all.push_back(n);
   return all;
 }
 
@@ -51,7 +53,8 @@ TYPED_TEST(Elementwise, EachElementIsComputedInTheAccumulatorAndRoundedOnce) {
       ASSERT_SAME_BITS(out.copy(), dx) << name;
       ASSERT_SAME_BITS(other.copy(), dy) << name;
       halfstep::kernels::fill<E>(compute, static_cast<E>(3), out);
-      ASSERT_SAME_BITS(out.copy(), std::vector<E>(static_cast<std::size_t>(n), static_cast<E>(3))) << name;
+      ASSERT_SAME_BITS(out.copy(), std::vector<E>(static_cast<std::size_t>(n), static_cast<E>(3)))
+          << name;
     });
   }
 }
@@ -101,11 +104,13 @@ TYPED_TEST(Elementwise, CastsToEachFormatAndAddsInItsAccumulator) {
   check_cast<TypeParam, double>();
 }
 
-// Loads and stores of the 16-bit formats on every path, over every code and float that they can see.
+// Loads and stores of the 16-bit formats on every path, over every code and float that they can
+// see.
 template <class Half>
 void check_codes() {
   std::vector<Half> codes;
-  for (std::uint32_t c = 0; c <= 0xFFFF; ++c) codes.push_back(Half::from_bits(static_cast<std::uint16_t>(c)));
+  for (std::uint32_t c = 0; c <= 0xFFFF; ++c)
+    codes.push_back(Half::from_bits(static_cast<std::uint16_t>(c)));
   for (const Isa isa : halfstep::core::available_isas()) {
     const Compute compute{.isa = isa};
     std::vector<float> wide(codes.size());
@@ -137,7 +142,8 @@ std::int64_t round_all(std::uint64_t step) {
     for (const Isa isa : halfstep::core::available_isas()) {
       const Compute compute{.isa = isa};
       halfstep::kernels::cast<float, Half>(compute, wide, got);
-      for (std::uint64_t i = 0; i < chunk; ++i) mismatches += got[i].bits() != Half(wide[i]).bits();
+      for (std::uint64_t i = 0; i < chunk; ++i)
+        mismatches += got[i].bits() != Half(wide[i]).bits();
     }
     inputs += chunk;
   }
@@ -155,9 +161,8 @@ TEST(NightlyElementwiseCast, AllFloatsRoundAsTheScalarConversionDoes) {
 
 TEST(ElementwiseErrors, NameTheSpansThatDiffer) {
   std::vector<float> three(3), four(4);
-  EXPECT_EQ(message_of<ShapeError>([&] {
-              halfstep::kernels::add<float>(portable(), three, four, three);
-            }),
+  EXPECT_EQ(message_of<ShapeError>(
+                [&] { halfstep::kernels::add<float>(portable(), three, four, three); }),
             "add: x has 3 elements but y has 4. Were they made for different batches or layers?");
   for (const auto& call : {+[](std::span<float> a, std::span<float> b) {
                              halfstep::kernels::multiply<float>(portable(), a, a, b);

@@ -57,9 +57,11 @@ TYPED_TEST(Gelu, EveryPathAndThreadCountGivesThePortableBits) {
 
 TEST(GeluValues, AreTheFormulasToTheStatedError) {
   std::vector<float> x;
-  for (int i = -200000; i <= 200000; ++i) x.push_back(static_cast<float>(i) * 5e-5F);
+  for (int i = -200000; i <= 200000; ++i)
+    x.push_back(static_cast<float>(i) * 5e-5F);
   const std::vector<float> one(x.size(), 1.0F);
-  const auto t = forward<float, GeluForm::tanh>(widest(), x), e = forward<float, GeluForm::erf>(widest(), x);
+  const auto t = forward<float, GeluForm::tanh>(widest(), x),
+             e = forward<float, GeluForm::erf>(widest(), x);
   const auto dt = backward<float, GeluForm::tanh>(widest(), x, one),
              de = backward<float, GeluForm::erf>(widest(), x, one);
   long double near = 0, far = 0, erf_error = 0, slope_error = 0;
@@ -68,7 +70,8 @@ TEST(GeluValues, AreTheFormulasToTheStatedError) {
     const long double size = std::max(std::abs(want), 0x1p-24L);
     const long double ulps = std::abs(t[i] - want) / size * 0x1p24L;
     (x[i] > -1.0F ? near : far) = std::max(x[i] > -1.0F ? near : far, ulps);
-    erf_error = std::max(erf_error, std::abs(e[i] - erf_form(x[i])) / std::max(std::abs(x[i]), 1e-6F));
+    erf_error =
+        std::max(erf_error, std::abs(e[i] - erf_form(x[i])) / std::max(std::abs(x[i]), 1e-6F));
     slope_error = std::max({slope_error, std::abs(dt[i] - slope(tanh_form, x[i])),
                             std::abs(de[i] - slope(erf_form, x[i]))});
   }
@@ -82,7 +85,8 @@ TEST(GeluValues, AreTheFormulasToTheStatedError) {
 
 TEST(GeluValues, InDoubleAreTheFormulasToFifteenDigits) {
   for (const double x : {-6.0, -2.5, -0.3, 0.0, 1e-9, 0.7, 3.0, 12.0}) {
-    const auto t = forward<double, GeluForm::tanh>(widest(), {x}), e = forward<double, GeluForm::erf>(widest(), {x});
+    const auto t = forward<double, GeluForm::tanh>(widest(), {x}),
+               e = forward<double, GeluForm::erf>(widest(), {x});
     EXPECT_NEAR(t[0], static_cast<double>(tanh_form(x)), 1e-15 * std::max(1.0, std::abs(x)));
     EXPECT_NEAR(e[0], static_cast<double>(erf_form(x)), 1e-15 * std::max(1.0, std::abs(x)));
     EXPECT_NEAR((backward<double, GeluForm::tanh>(widest(), {x}, {1.0})[0]),
@@ -100,10 +104,12 @@ TEST(GeluValues, NoFiniteNumberBecomesInfiniteOrNan) {
   }
   x.insert(x.end(), {0.0F, -0.0F, 3.4e38F, -3.4e38F, -10.0F, 10.0F, -5.1F, 1e19F, -1e19F});
   const std::vector<float> one(x.size(), 1.0F);
-  for (const auto& y : {forward<float, GeluForm::tanh>(widest(), x), forward<float, GeluForm::erf>(widest(), x),
-                        backward<float, GeluForm::tanh>(widest(), x, one),
-                        backward<float, GeluForm::erf>(widest(), x, one)}) {
-    for (std::size_t i = 0; i < x.size(); ++i) ASSERT_TRUE(std::isfinite(y[i])) << x[i];
+  for (const auto& y :
+       {forward<float, GeluForm::tanh>(widest(), x), forward<float, GeluForm::erf>(widest(), x),
+        backward<float, GeluForm::tanh>(widest(), x, one),
+        backward<float, GeluForm::erf>(widest(), x, one)}) {
+    for (std::size_t i = 0; i < x.size(); ++i)
+      ASSERT_TRUE(std::isfinite(y[i])) << x[i];
   }
 }
 
@@ -128,7 +134,8 @@ TEST(GeluErrors, NameTheSpansThatDiffer) {
             "gelu_forward: x has 3 elements but y has 4. Were they made for different batches or "
             "layers?");
   EXPECT_EQ(message_of<ShapeError>([&] {
-              halfstep::kernels::gelu_backward<float, GeluForm::erf>(portable(), three, four, three);
+              halfstep::kernels::gelu_backward<float, GeluForm::erf>(portable(), three, four,
+                                                                     three);
             }),
             "gelu_backward: x has 3 elements but dy has 4. Were they made for different batches or "
             "layers?");

@@ -39,7 +39,8 @@ void reference(MatrixView<const E> a, MatrixView<const E> b, const E* bias, C* c
           sum = std::fma(at(a, i, p), at(b, p, j), sum);
         }
       } else {
-        for (std::int64_t p = 0; p < a.cols; ++p) sum = std::fma(at(a, i, p), at(b, p, j), sum);
+        for (std::int64_t p = 0; p < a.cols; ++p)
+          sum = std::fma(at(a, i, p), at(b, p, j), sum);
       }
       C& out = c[i * ldc + j];
       if (bias != nullptr) sum = sum + static_cast<A>(bias[j]);
@@ -88,14 +89,17 @@ TYPED_TEST(Gemm, EveryPathAndThreadCountGivesTheDefinedBitsAtEverySmallSize) {
   std::mt19937 random(1);
   every_compute([&](const Compute& compute, const std::string& name) {
     for (std::int64_t size = 1; size <= 70; ++size) {
-      const auto draw = [&](unsigned below) { return static_cast<std::int64_t>(random() % below) + 1; };
+      const auto draw = [&](unsigned below) {
+        return static_cast<std::int64_t>(random() % below) + 1;
+      };
       Case s{size, draw(75), draw(40)};
       s.a_transposed = random() % 2 == 0;
       s.b_transposed = random() % 2 == 0;
       s.bias = random() % 2 == 0;
       s.accumulate = random() % 2 == 0;
       check<TypeParam, accumulator_t<TypeParam>>(s, compute, name);
-      check<TypeParam, TypeParam>({draw(40), size, draw(40), s.b_transposed, s.bias}, compute, name);
+      check<TypeParam, TypeParam>({draw(40), size, draw(40), s.b_transposed, s.bias}, compute,
+                                  name);
       check<TypeParam, TypeParam>({draw(20), draw(40), size, s.bias, s.a_transposed, true, true},
                                   compute, name);
     }
@@ -105,13 +109,15 @@ TYPED_TEST(Gemm, EveryPathAndThreadCountGivesTheDefinedBitsAtEverySmallSize) {
 TYPED_TEST(Gemm, ChainsContinueWhereKIsCut) {
   every_compute([](const Compute& compute, const std::string& name) {
     check<TypeParam, accumulator_t<TypeParam>>({5, 7, 513}, compute, name);
-    check<TypeParam, accumulator_t<TypeParam>>({14, 33, 2049, false, true, true, true}, compute, name);
+    check<TypeParam, accumulator_t<TypeParam>>({14, 33, 2049, false, true, true, true}, compute,
+                                               name);
     check<TypeParam, TypeParam>({3, 35, 4099, true, false, true, true}, compute, name);
   });
 }
 
 TYPED_TEST(Gemm, ColumnsAreCutIntoBlocks) {
-  check<TypeParam, accumulator_t<TypeParam>>({3, 2100, 1025, false, true, true}, widest(), "widest");
+  check<TypeParam, accumulator_t<TypeParam>>({3, 2100, 1025, false, true, true}, widest(),
+                                             "widest");
   every_compute([](const Compute& compute, const std::string& name) {
     check<TypeParam, accumulator_t<TypeParam>>({1, 9, 0, false, false, true}, compute, name);
     check<TypeParam, accumulator_t<TypeParam>>({0, 9, 4}, compute, name);
@@ -125,9 +131,7 @@ TYPED_TEST(Gemm, AnyStridesWillDoNegativeOnesToo) {
   const MatrixView<const TypeParam> va{a.data() + a.size() - 1, m, k, -2 * k, -2};
   const MatrixView<const TypeParam> vb{b.data(), k, n, 3, 3 * k};
   std::vector<accumulator_t<TypeParam>> expected(static_cast<std::size_t>(m * n));
-  in_kernel_environment([&] {
-    reference<TypeParam>(va, vb, nullptr, expected.data(), n, false);
-  });
+  in_kernel_environment([&] { reference<TypeParam>(va, vb, nullptr, expected.data(), n, false); });
   every_compute([&](const Compute& compute, const std::string& name) {
     std::vector<std::byte> workspace(
         static_cast<std::size_t>(halfstep::kernels::gemm_workspace<TypeParam>(compute, m, n, k)));
@@ -150,7 +154,8 @@ TEST(GemmDefinition, TheOrderOfKAndTheSwapOfPairsShow) {
       return c;
     };
     const auto forward = run({a.data(), m, k, k, 1}, {b.data(), k, n, n, 1});
-    const auto backward = run({a.data() + k - 1, m, k, k, -1}, {b.data() + (k - 1) * n, k, n, -n, 1});
+    const auto backward =
+        run({a.data() + k - 1, m, k, k, -1}, {b.data() + (k - 1) * n, k, n, -n, 1});
     return !difference(forward, backward).empty();
   };
   EXPECT_TRUE(different(0.0F));
@@ -159,10 +164,14 @@ TEST(GemmDefinition, TheOrderOfKAndTheSwapOfPairsShow) {
   // bf16 differs from float on the same numbers, by the pairs' order alone.
   const auto a = values<bf16>(m * k, 1), b = values<bf16>(n * k, 2);
   std::vector<float> af(a.size()), bf(b.size()), c(m * n), cf(m * n);
-  for (std::size_t i = 0; i < a.size(); ++i) af[i] = static_cast<float>(a[i]);
-  for (std::size_t i = 0; i < b.size(); ++i) bf[i] = static_cast<float>(b[i]);
-  reference<bf16>(view(a.data(), m, k, false), view(b.data(), k, n, false), nullptr, c.data(), n, false);
-  reference<float>(view(af.data(), m, k, false), view(bf.data(), k, n, false), nullptr, cf.data(), n, false);
+  for (std::size_t i = 0; i < a.size(); ++i)
+    af[i] = static_cast<float>(a[i]);
+  for (std::size_t i = 0; i < b.size(); ++i)
+    bf[i] = static_cast<float>(b[i]);
+  reference<bf16>(view(a.data(), m, k, false), view(b.data(), k, n, false), nullptr, c.data(), n,
+                  false);
+  reference<float>(view(af.data(), m, k, false), view(bf.data(), k, n, false), nullptr, cf.data(),
+                   n, false);
   EXPECT_FALSE(difference(c, cf).empty());
 }
 
@@ -182,8 +191,10 @@ TEST(GemmDefinition, TenMillionDotProductsOfAnyBf16AreTheDefinedOnes) {
   std::vector<std::int64_t> mismatches(4);
   for (int round = 0; round < 200; ++round) {
     std::vector<bf16> a(static_cast<std::size_t>(m * k)), b(static_cast<std::size_t>(k * n));
-    for (auto& x : a) x = any_bf16(random, round % 3);
-    for (auto& x : b) x = any_bf16(random, round % 3);
+    for (auto& x : a)
+      x = any_bf16(random, round % 3);
+    for (auto& x : b)
+      x = any_bf16(random, round % 3);
     const auto va = view(a.data(), m, k, false), vb = view(b.data(), k, n, false);
     std::vector<float> expected(static_cast<std::size_t>(m * n));
     in_kernel_environment([&] { reference<bf16>(va, vb, nullptr, expected.data(), n, false); });

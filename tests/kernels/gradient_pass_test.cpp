@@ -71,9 +71,8 @@ TYPED_TEST(GradientPass, TheLargestFiniteNumbersAreFinite) {
 TEST(GradientPassErrors, SayHowManyBlocksAreWanted) {
   std::vector<float> gradient(1025);
   std::vector<double> blocks(1);
-  EXPECT_EQ(message_of<ShapeError>([&] {
-              static_cast<void>(gradient_pass<float>(portable(), gradient, blocks));
-            }),
+  EXPECT_EQ(message_of<ShapeError>(
+                [&] { static_cast<void>(gradient_pass<float>(portable(), gradient, blocks)); }),
             "gradient_pass: 1025 elements make 2 blocks of 1024, but there is room for 1. Size it "
             "with sum_blocks().");
 }

@@ -20,7 +20,9 @@ constexpr Sizes sizes[] = {{1, 1, 1}, {7, 5, 3}, {33, 17, 65}, {13, 70, 31}, {50
 template <class E>
 struct Layer {
   explicit Layer(const Sizes& s)
-      : x(values<E>(s.rows * s.in, 1)), w(values<E>(s.out * s.in, 2)), bias(values<E>(s.out, 3)),
+      : x(values<E>(s.rows * s.in, 1)),
+        w(values<E>(s.out * s.in, 2)),
+        bias(values<E>(s.out, 3)),
         dy(values<E>(s.rows * s.out, 4)) {}
   Guarded<E> x, w, bias, dy;
 };
@@ -44,8 +46,9 @@ TYPED_TEST(Linear, EveryProductIsCloseToAPlainSum) {
     const auto x = row_major<const E>(layer.x.data(), s.rows, s.in);
     const auto w = row_major<const E>(layer.w.data(), s.out, s.in);
     const auto dy = row_major<const E>(layer.dy.data(), s.rows, s.out);
-    std::vector<A> y(static_cast<std::size_t>(s.rows * s.out)), dx(static_cast<std::size_t>(s.rows * s.in)),
-        dw(static_cast<std::size_t>(s.out * s.in)), db(static_cast<std::size_t>(s.out));
+    std::vector<A> y(static_cast<std::size_t>(s.rows * s.out)),
+        dx(static_cast<std::size_t>(s.rows * s.in)), dw(static_cast<std::size_t>(s.out * s.in)),
+        db(static_cast<std::size_t>(s.out));
     halfstep::kernels::linear_forward<E, A>(compute, x, w, layer.bias.data(),
                                             row_major(y.data(), s.rows, s.out), workspace);
     halfstep::kernels::linear_backward_input<E>(compute, dy, w, row_major(dx.data(), s.rows, s.in),
@@ -56,28 +59,33 @@ TYPED_TEST(Linear, EveryProductIsCloseToAPlainSum) {
     const auto near = [](A got, long double want, std::int64_t terms, const char* what) {
       const long double unit = sizeof(A) == 4 ? 6e-8L : 1.2e-16L;
       EXPECT_NEAR(static_cast<double>(got), static_cast<double>(want),
-                  static_cast<double>(unit * static_cast<long double>(terms + 2) * 2)) << what;
+                  static_cast<double>(unit * static_cast<long double>(terms + 2) * 2))
+          << what;
     };
     const auto wide = [](E e) { return static_cast<long double>(static_cast<double>(e)); };
     for (std::int64_t r = 0; r < s.rows; ++r) {
       for (std::int64_t o = 0; o < s.out; ++o) {
         long double sum = wide(layer.bias[o]);
-        for (std::int64_t i = 0; i < s.in; ++i) sum += wide(x(r, i)) * wide(w(o, i));
+        for (std::int64_t i = 0; i < s.in; ++i)
+          sum += wide(x(r, i)) * wide(w(o, i));
         near(y[static_cast<std::size_t>(r * s.out + o)], sum, s.in, "y");
       }
       for (std::int64_t i = 0; i < s.in; ++i) {
         long double sum = 0;
-        for (std::int64_t o = 0; o < s.out; ++o) sum += wide(dy(r, o)) * wide(w(o, i));
+        for (std::int64_t o = 0; o < s.out; ++o)
+          sum += wide(dy(r, o)) * wide(w(o, i));
         near(dx[static_cast<std::size_t>(r * s.in + i)], sum, s.out, "dx");
       }
     }
     for (std::int64_t o = 0; o < s.out; ++o) {
       long double sum = 0;
-      for (std::int64_t r = 0; r < s.rows; ++r) sum += wide(dy(r, o));
+      for (std::int64_t r = 0; r < s.rows; ++r)
+        sum += wide(dy(r, o));
       near(db[static_cast<std::size_t>(o)], sum, s.rows, "db");
       for (std::int64_t i = 0; i < s.in; ++i) {
         sum = 0;
-        for (std::int64_t r = 0; r < s.rows; ++r) sum += wide(dy(r, o)) * wide(x(r, i));
+        for (std::int64_t r = 0; r < s.rows; ++r)
+          sum += wide(dy(r, o)) * wide(x(r, i));
         near(dw[static_cast<std::size_t>(o * s.in + i)], sum, s.rows, "dw");
       }
     }
@@ -118,7 +126,8 @@ TYPED_TEST(Linear, EveryPathAndThreadCountGivesThePortableBits) {
       });
     }
     EXPECT_FALSE(difference(std::get<2>(run(portable(), Write::overwrite)),
-                            std::get<2>(run(portable(), Write::accumulate))).empty());
+                            std::get<2>(run(portable(), Write::accumulate)))
+                     .empty());
   }
 }
 
@@ -132,7 +141,8 @@ TYPED_TEST(Linear, TheBiasGradientIsOneChainOverTheRowsPerColumn) {
       std::vector<A> fresh(start), added(start);
       for (std::int64_t j = 0; j < columns; ++j) {
         A sum{0};
-        for (std::int64_t r = 0; r < rows; ++r) sum = sum + static_cast<A>(dy[r * columns + j]);
+        for (std::int64_t r = 0; r < rows; ++r)
+          sum = sum + static_cast<A>(dy[r * columns + j]);
         fresh[static_cast<std::size_t>(j)] = sum;
         added[static_cast<std::size_t>(j)] += sum;
       }
@@ -151,7 +161,9 @@ TYPED_TEST(Linear, TheBiasGradientIsOneChainOverTheRowsPerColumn) {
 TEST(LinearErrors, NameTheShapes) {
   std::vector<float> x(100);
   std::vector<std::byte> workspace(1 << 16);
-  const auto at = [&](std::int64_t r, std::int64_t c) { return row_major<const float>(x.data(), r, c); };
+  const auto at = [&](std::int64_t r, std::int64_t c) {
+    return row_major<const float>(x.data(), r, c);
+  };
   const auto to = [&](std::int64_t r, std::int64_t c) { return row_major(x.data(), r, c); };
   const auto compute = portable();
   EXPECT_EQ(message_of<ShapeError>([&] {
@@ -160,21 +172,23 @@ TEST(LinearErrors, NameTheShapes) {
             }),
             "linear_forward: x, w, y are 2 x 3, 4 x 5 and 2 x 4. Do the layer's widths fit its "
             "neighbours'?");
+  EXPECT_EQ(
+      message_of<ShapeError>([&] {
+        halfstep::kernels::linear_backward_input<float>(compute, at(2, 4), at(4, 5), to(2, 4),
+                                                        Write::overwrite, workspace);
+      }),
+      "linear_backward_input: dy, w, dx are 2 x 4, 4 x 5 and 2 x 4. Do the layer's widths fit "
+      "its neighbours'?");
+  EXPECT_EQ(
+      message_of<ShapeError>([&] {
+        halfstep::kernels::linear_backward_weight<float>(compute, at(2, 4), at(3, 5), to(4, 5),
+                                                         Write::overwrite, workspace);
+      }),
+      "linear_backward_weight: dy, x, dw are 2 x 4, 3 x 5 and 4 x 5. Do the layer's widths fit "
+      "its neighbours'?");
   EXPECT_EQ(message_of<ShapeError>([&] {
-              halfstep::kernels::linear_backward_input<float>(compute, at(2, 4), at(4, 5), to(2, 4),
-                                                              Write::overwrite, workspace);
-            }),
-            "linear_backward_input: dy, w, dx are 2 x 4, 4 x 5 and 2 x 4. Do the layer's widths fit "
-            "its neighbours'?");
-  EXPECT_EQ(message_of<ShapeError>([&] {
-              halfstep::kernels::linear_backward_weight<float>(compute, at(2, 4), at(3, 5), to(4, 5),
-                                                               Write::overwrite, workspace);
-            }),
-            "linear_backward_weight: dy, x, dw are 2 x 4, 3 x 5 and 4 x 5. Do the layer's widths fit "
-            "its neighbours'?");
-  EXPECT_EQ(message_of<ShapeError>([&] {
-              halfstep::kernels::linear_backward_bias<float>(compute, at(2, 4), std::span(x).first(3),
-                                                             Write::overwrite);
+              halfstep::kernels::linear_backward_bias<float>(
+                  compute, at(2, 4), std::span(x).first(3), Write::overwrite);
             }),
             "linear_backward_bias: dy is 2 x 4 with elements of a row 1 apart, db has 3 elements. "
             "Wanted one for each column, and rows without gaps.");

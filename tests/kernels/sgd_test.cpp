@@ -14,10 +14,11 @@ using halfstep::ShapeError;
 using halfstep::kernels::sgd_step;
 using halfstep::kernels::SgdOptions;
 
-constexpr SgdOptions variants[] = {{.lr = 0.1},
-                                   {.lr = 0.1, .weight_decay = 0.01},
-                                   {.lr = 0.1, .momentum = 0.9},
-                                   {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}};
+constexpr SgdOptions variants[] = {
+    {.lr = 0.1},
+    {.lr = 0.1, .weight_decay = 0.01},
+    {.lr = 0.1, .momentum = 0.9},
+    {.lr = 0.1, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}};
 
 template <class P, class Copy>
 void check(std::int64_t n, const SgdOptions& o) {
@@ -39,7 +40,8 @@ void check(std::int64_t n, const SgdOptions& o) {
   every_compute([&](const Compute& compute, const std::string& name) {
     Guarded<P> weights(start), g(gradient), velocity(o.momentum == 0 ? 0 : n);
     Guarded<Copy> copy(n);
-    for (int step = 0; step < 2; ++step) sgd_step<P, Copy>(compute, o, 0.7, weights, g, velocity, copy);
+    for (int step = 0; step < 2; ++step)
+      sgd_step<P, Copy>(compute, o, 0.7, weights, g, velocity, copy);
     ASSERT_SAME_BITS(weights.copy(), w) << name << ", " << n;
     ASSERT_SAME_BITS(copy.copy(), rounded) << name << ", " << n;
     if (o.momentum != 0) {
@@ -50,7 +52,8 @@ void check(std::int64_t n, const SgdOptions& o) {
 
 TEST(Sgd, EveryPathAndThreadCountTakesTheWrittenStepsAtEveryLength) {
   for (const SgdOptions& o : variants) {
-    for (std::int64_t n = 0; n <= 70; ++n) check<float, float>(n, o);
+    for (std::int64_t n = 0; n <= 70; ++n)
+      check<float, float>(n, o);
     for (const std::int64_t n : {5, 31, 1025, 40'003}) {
       check<float, halfstep::bf16>(n, o);
       check<float, halfstep::fp16>(n, o);
@@ -81,10 +84,11 @@ TEST(Sgd, AgreesWithPyTorchOnItsOwnProblem) {
                               {2, -0.20972966938493184, -0.27812220412881095},
                               {100, -0.15543131540224012, -1.873409073108485},
                               {1000, -0.07583232846497832, -2.877716472882302}});
-  against_torch({.lr = 0.1, .weight_decay = 1e-2}, {{0, -0.21042867144447805, -0.14248012693079315},
-                                                    {2, -0.20909898341119826, -0.27772903556055095},
-                                                    {100, -0.13579982290274883, -1.8045854907382846},
-                                                    {1000, 0.052771609187326055, -2.176236807160431}});
+  against_torch({.lr = 0.1, .weight_decay = 1e-2},
+                {{0, -0.21042867144447805, -0.14248012693079315},
+                 {2, -0.20909898341119826, -0.27772903556055095},
+                 {100, -0.13579982290274883, -1.8045854907382846},
+                 {1000, 0.052771609187326055, -2.176236807160431}});
   against_torch({.lr = 0.1, .momentum = 0.9, .weight_decay = 1e-2},
                 {{0, -0.21042867144447805, -0.14248012693079315},
                  {2, -0.20765211644734388, -0.4589625428521652},
@@ -99,14 +103,13 @@ TEST(Sgd, AgreesWithPyTorchOnItsOwnProblem) {
 
 TEST(SgdErrors, NameTheLengthsAndTheMomentum) {
   std::vector<float> three(3), none;
-  EXPECT_EQ(message_of<ShapeError>([&] {
-              sgd_step<float>(portable(), {.momentum = 0.9}, 1.0, three, three, none);
-            }),
-            "sgd_step: weights has 3 elements, but gradient has 3, velocity 0 (wanted 3) and copy 0. "
-            "Was the optimizer built before a layer was resized?");
-  EXPECT_EQ(message_of<OptionError>([&] {
-              sgd_step<float>(portable(), {.nesterov = true}, 1.0, three, three, none);
-            }),
+  EXPECT_EQ(
+      message_of<ShapeError>(
+          [&] { sgd_step<float>(portable(), {.momentum = 0.9}, 1.0, three, three, none); }),
+      "sgd_step: weights has 3 elements, but gradient has 3, velocity 0 (wanted 3) and copy 0. "
+      "Was the optimizer built before a layer was resized?");
+  EXPECT_EQ(message_of<OptionError>(
+                [&] { sgd_step<float>(portable(), {.nesterov = true}, 1.0, three, three, none); }),
             "sgd_step: nesterov needs a momentum, which is 0.");
 }
 

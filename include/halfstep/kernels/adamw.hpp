@@ -39,7 +39,8 @@ namespace detail {
 }
 
 template <class P>
-[[nodiscard]] AdamWFactors<P> adamw_factors(const AdamWOptions& o, std::int64_t step, double factor) {
+[[nodiscard]] AdamWFactors<P> adamw_factors(const AdamWOptions& o, std::int64_t step,
+                                            double factor) {
   AdamWFactors<P> f;
   f.factor = static_cast<P>(factor);
   f.new1 = static_cast<P>(1.0 - o.beta1);
@@ -84,7 +85,8 @@ void adamw_step(const core::Compute& compute, const AdamWOptions& options, std::
                 std::span<std::type_identity_t<P>> m, std::span<std::type_identity_t<P>> v,
                 std::span<Copy> copy = {}) {
   const std::size_t n = weights.size();
-  if (gradient.size() != n || m.size() != n || v.size() != n || (!copy.empty() && copy.size() != n)) {
+  if (gradient.size() != n || m.size() != n || v.size() != n ||
+      (!copy.empty() && copy.size() != n)) {
     core::fail<ShapeError>("adamw_step: weights has ", n, " elements, but gradient has ",
                            gradient.size(), ", m ", m.size(), ", v ", v.size(), " and copy ",
                            copy.size(), ". Was the optimizer built before a layer was resized?");
@@ -102,8 +104,9 @@ void adamw_step(const core::Compute& compute, const AdamWOptions& options, std::
   compute.parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
     factors = detail::adamw_factors<P>(options, step, factor);
   });
-  detail::parallel_elements(compute, static_cast<std::int64_t>(n),
-                            [&](std::int64_t begin, std::int64_t end) { body(factors, pass, begin, end); });
+  detail::parallel_elements(
+      compute, static_cast<std::int64_t>(n),
+      [&](std::int64_t begin, std::int64_t end) { body(factors, pass, begin, end); });
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::kernels

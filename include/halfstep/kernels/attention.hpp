@@ -13,6 +13,7 @@
 #include <halfstep/core/error.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/core/views.hpp>
+#include <halfstep/kernels/detail/dropout_mask.hpp>
 #include <halfstep/kernels/detail/isa.hpp>
 #include <halfstep/numeric/element.hpp>
 
@@ -27,6 +28,16 @@ struct AttentionShape {
 
   [[nodiscard]] constexpr std::int64_t rows() const { return batch * tokens; }
   [[nodiscard]] constexpr std::int64_t channels() const { return heads * width; }
+};
+
+/// Dropout of the probabilities, as GPT-2's attn_pdrop. The element of (sequence b, head h,
+/// query i, key j) in the random stream is ((first_sample + b) * heads + h) * tokens^2 + i * tokens + j, so
+/// threads, tiles and micro-batches do not show in the mask and nothing is saved for the backward.
+struct AttentionDropout {
+  float probability = 0.0F;        ///< in [0, 1), taken to the next multiple of 2^-32; 0: none
+  std::uint64_t seed = 0;
+  std::uint64_t stream = 0;        ///< the layer's: see core::stream
+  std::uint64_t first_sample = 0;  ///< number of sequence 0 in the whole run
 };
 
 /// Queries and keys of a tile. The running maximum rescales once a tile, so it shows in the bits
@@ -98,6 +109,15 @@ template <class A>
   return layout.size * std::int64_t{sizeof(A)} * threads + core::round_up(alignof(A), 64);
 }
 
+template <class A>
+[[nodiscard]] DropoutMask<A> attention_mask(const core::Compute& compute, const char* function,
+                                            const AttentionShape& s, const AttentionDropout& d) {
+  if (d.probability == 0.0F) return {};
+  const auto of_a_sample = static_cast<std::uint64_t>(s.heads * s.tokens * s.tokens);
+  return dropout_mask<A>(compute, function, d.probability, d.seed, d.stream,
+                         d.first_sample * of_a_sample);
+}
+
 /// The workspace's first element on a cache line.
 template <class A>
 [[nodiscard]] A* attention_memory(const char* function, const AttentionLayout& layout, int threads,
@@ -149,23 +169,32 @@ template <numeric::real_element E>
 /// and +0), then o's chain goes on over the tile's p[j] rounded to E times v[j], in pairs for bf16.
 /// out = o / sum, rounded once to E; lse = m + log(sum).
 ///
+/// With dropout p[j] is, after it was summed and before it is rounded to E, multiplied by
+/// 1 / (1 - probability) (rounded to the accumulator's type) where its mask keeps it, else +0: see
+/// AttentionDropout and kernels/dropout.hpp. So lse is that of all keys. In fp16 a probability
+/// above 1 - 2^-16 overflows.
+///
 /// Keys after the query are not read, so neither they nor what a NaN makes of them can reach it.
 /// Threads share (sequence, head, tile of queries). Counts attention_flops.
 /// Source: Dao, "FlashAttention-2", 2023, algorithm 1. Differs: 64 x 64 tiles clipped exactly.
-/// @throws ShapeError if sizes do not fit or the workspace is too small.
+/// @throws ShapeError if sizes do not fit or the workspace is too small, OptionError if the
+/// probability is not in [0, 1).
 template <numeric::real_element E>
 void attention(const core::Compute& compute, const AttentionShape& shape, std::span<const E> qkv,
                std::span<E> out, std::span<numeric::accumulator_t<E>> lse,
-               std::span<std::byte> workspace) {
+               std::span<std::byte> workspace, const AttentionDropout& dropout = {}) {
   using A = numeric::accumulator_t<E>;
   detail::check_attention("attention", shape, qkv.size(), out.size(), lse.size());
   const detail::AttentionLayout layout(shape, false);
   A* work = detail::attention_memory<A>("attention", layout, compute.threads(), workspace);
-  const auto body = HALFSTEP_PICK(compute.isa, attention_forward<E, detail::AttentionLayout>);
+  using Mask = detail::DropoutMask<A>;
+  const Mask mask = detail::attention_mask<A>(compute, "attention", shape, dropout);
+  const Mask* const drops = mask.threshold == 0 ? nullptr : &mask;
+  const auto body = HALFSTEP_PICK(compute.isa, attention_forward<E, detail::AttentionLayout, Mask>);
   compute.parallel(shape.batch * shape.heads * layout.tiles, 1,
                    [&](std::int64_t begin, std::int64_t end, int worker) {
-                     body(layout, qkv.data(), out.data(), lse.data(), work + worker * layout.size,
-                          begin, end);
+                     body(layout, drops, qkv.data(), out.data(), lse.data(),
+                          work + worker * layout.size, begin, end);
                    });
   if (compute.counters != nullptr) {
     compute.counters->flops += static_cast<std::uint64_t>(attention_flops(shape));
@@ -183,25 +212,33 @@ void attention(const core::Compute& compute, const AttentionShape& shape, std::s
 /// dv = p^T dout with ds and p rounded to E: each element one chain from +0, keys or queries
 /// ascending (in pairs for bf16), rounded once to E. Tiles do not show.
 ///
+/// With dropout, which is to be the forward's: p in dv is dropped as there, dp is multiplied by
+/// 1 / (1 - probability) where the mask keeps it, else +0; p in ds is whole.
+///
 /// Threads share (sequence, head), so one sequence with one head runs on one thread.
 /// Counts attention_backward_flops.
-/// @throws ShapeError if sizes do not fit or the workspace is too small.
+/// @throws ShapeError if sizes do not fit or the workspace is too small, OptionError if the
+/// probability is not in [0, 1).
 template <numeric::real_element E>
 void attention_backward(const core::Compute& compute, const AttentionShape& shape,
                         std::span<const E> dout, std::span<const E> out, std::span<const E> qkv,
                         std::span<const numeric::accumulator_t<E>> lse, std::span<E> dqkv,
-                        std::span<std::byte> workspace) {
+                        std::span<std::byte> workspace, const AttentionDropout& dropout = {}) {
   using A = numeric::accumulator_t<E>;
   const char* function = "attention_backward";
   detail::check_attention(function, shape, qkv.size(), out.size(), lse.size());
   detail::check_attention(function, shape, dqkv.size(), dout.size(), lse.size());
   const detail::AttentionLayout layout(shape, true);
   A* work = detail::attention_memory<A>(function, layout, compute.threads(), workspace);
-  const auto body = HALFSTEP_PICK(compute.isa, attention_backward<E, detail::AttentionLayout>);
+  using Mask = detail::DropoutMask<A>;
+  const Mask mask = detail::attention_mask<A>(compute, function, shape, dropout);
+  const Mask* const drops = mask.threshold == 0 ? nullptr : &mask;
+  using Layout = detail::AttentionLayout;
+  const auto body = HALFSTEP_PICK(compute.isa, attention_backward<E, Layout, Mask>);
   compute.parallel(shape.batch * shape.heads, 1,
                    [&](std::int64_t begin, std::int64_t end, int worker) {
-                     body(layout, dout.data(), out.data(), qkv.data(), lse.data(), dqkv.data(),
-                          work + worker * layout.size, begin, end);
+                     body(layout, drops, dout.data(), out.data(), qkv.data(), lse.data(),
+                          dqkv.data(), work + worker * layout.size, begin, end);
                    });
   if (compute.counters != nullptr) {
     compute.counters->flops += static_cast<std::uint64_t>(attention_backward_flops(shape));

@@ -22,8 +22,8 @@ enum class GeluForm : std::uint8_t { tanh, erf };
 /// y[i] = gelu(x[i]), rounded once to E. y may be x.
 ///
 /// Computed in the accumulator's type, the tanh form as x / (1 + exp(-2u)). Neither infinite nor
-/// NaN for finite x. Errors of float: tanh form below 4 x 2^-24 of |y| where x > -1, below 40 x 2^-24
-/// where it is smaller and y vanishes; erf form below 2^-23 of |x|.
+/// NaN for finite x. Errors of float: tanh form below 4 x 2^-24 of |y| where x > -1, below 40 x
+/// 2^-24 where it is smaller and y vanishes; erf form below 2^-23 of |x|.
 /// @throws ShapeError if the spans differ in length.
 /// Source: Hendrycks & Gimpel, "Gaussian Error Linear Units", arXiv:1606.08415.
 template <numeric::real_element E, GeluForm form>

@@ -34,7 +34,8 @@ struct GemmPath {
   core::Isa isa;
   GemmTile tile;
   void (*pack_b)(const GemmBlock<E, C>&, std::int64_t, std::int64_t);
-  void (*tiles)(const GemmBlock<E, C>&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, int);
+  void (*tiles)(const GemmBlock<E, C>&, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
+                int);
 };
 
 template <class E, class C>
@@ -112,8 +113,8 @@ void run_gemm(const core::Compute& compute, const GemmPath<E, C>& path, core::Ma
       bf16 a[32], b[32];
       float c[16], hardware[16], defined[16];
       for (int i = 0; i < 32; ++i) {
-        const std::uint32_t random =
-            core::random_bits(0, core::stream("gemm", "probe"), static_cast<std::uint64_t>(group * 32 + i));
+        const std::uint32_t random = core::random_bits(0, core::stream("gemm", "probe"),
+                                                       static_cast<std::uint64_t>(group * 32 + i));
         a[i] = probe(random, group);
         b[i] = probe(random >> 16, group);
         if (i < 16) c[i] = static_cast<float>(probe(random >> 8, group));
@@ -123,8 +124,8 @@ void run_gemm(const core::Compute& compute, const GemmPath<E, C>& path, core::Ma
       products(a, b, c, hardware, defined);
       for (int i = 0; i < 16; ++i) {
         const bool both_nan = std::isnan(hardware[i]) && std::isnan(defined[i]);
-        if (!both_nan && std::bit_cast<std::uint32_t>(hardware[i]) !=
-                             std::bit_cast<std::uint32_t>(defined[i])) {
+        if (!both_nan &&
+            std::bit_cast<std::uint32_t>(hardware[i]) != std::bit_cast<std::uint32_t>(defined[i])) {
           ++different;
         }
       }
@@ -192,13 +193,18 @@ struct GemmOptions {
 /// @throws ShapeError if the inner sizes differ, a size is negative, ldc is below N, or the
 /// workspace is too small.
 template <class E, class C>
-  requires(numeric::real_element<E> &&
-           (std::is_same_v<C, E> || std::is_same_v<C, numeric::accumulator_t<E>>))
-void gemm(const core::Compute& compute, core::MatrixView<const E> a, core::MatrixView<const E> b,
-          C* c, std::int64_t ldc, const std::type_identity_t<GemmOptions<E>>& options,
-          std::span<std::byte> workspace) {
+requires(numeric::real_element<E> &&
+         (std::is_same_v<C, E> ||
+          std::is_same_v<C, numeric::accumulator_t<E>>)) void gemm(const core::Compute& compute,
+                                                                   core::MatrixView<const E> a,
+                                                                   core::MatrixView<const E> b,
+                                                                   C* c, std::int64_t ldc,
+                                                                   const std::type_identity_t<
+                                                                       GemmOptions<E>>& options,
+                                                                   std::span<std::byte> workspace) {
   if (a.cols != b.rows || a.rows < 0 || a.cols < 0 || b.cols < 0) {
-    core::fail<ShapeError>("gemm: a is ", a.rows, " x ", a.cols, " and b is ", b.rows, " x ", b.cols,
+    core::fail<ShapeError>("gemm: a is ", a.rows, " x ", a.cols, " and b is ", b.rows, " x ",
+                           b.cols,
                            "; a's columns and b's rows must be as many. Is a transpose missing?");
   }
   if (ldc < b.cols) {
@@ -207,8 +213,8 @@ void gemm(const core::Compute& compute, core::MatrixView<const E> a, core::Matri
   const std::int64_t bytes = gemm_workspace<E>(compute, a.rows, b.cols, a.cols);
   if (std::ssize(workspace) < bytes) {
     core::fail<ShapeError>("gemm: the workspace has ", workspace.size(), " bytes; wanted ", bytes,
-                           " for ", a.rows, " x ", a.cols, " x ", b.cols, " on ",
-                           compute.threads(), " threads. Was it sized for another shape or path?");
+                           " for ", a.rows, " x ", a.cols, " x ", b.cols, " on ", compute.threads(),
+                           " threads. Was it sized for another shape or path?");
   }
   if (a.rows == 0 || b.cols == 0) return;
   const auto path = detail::gemm_path<E, C>(gemm_isa<E>(compute.isa));

@@ -59,9 +59,10 @@ template <numeric::real_element E, class C>
 void linear_forward(const core::Compute& compute, core::MatrixView<const E> x,
                     core::MatrixView<const E> w, const E* bias, core::MatrixView<C> y,
                     std::span<std::byte> workspace) {
-  detail::check_linear("linear_forward", "x, w, y",
-                       x.cols == w.cols && y.rows == x.rows && y.cols == w.rows && y.col_stride == 1,
-                       x.rows, x.cols, w.rows, w.cols, y.rows, y.cols);
+  detail::check_linear(
+      "linear_forward", "x, w, y",
+      x.cols == w.cols && y.rows == x.rows && y.cols == w.rows && y.col_stride == 1, x.rows, x.cols,
+      w.rows, w.cols, y.rows, y.cols);
   gemm(compute, x, w.transposed(), y.data, y.row_stride, {.bias = bias}, workspace);
 }
 
@@ -107,8 +108,8 @@ void linear_backward_bias(const core::Compute& compute, core::MatrixView<const E
   const std::int64_t grain = std::max<std::int64_t>(1, 1024 / std::max<std::int64_t>(dy.rows, 1));
   compute.parallel(core::divide_up(dy.cols, 16), grain,
                    [&](std::int64_t begin, std::int64_t end, int) {
-                     body(dy.data, dy.row_stride, dy.rows, begin * 16,
-                          std::min(end * 16, dy.cols), db.data(), write == Write::accumulate);
+                     body(dy.data, dy.row_stride, dy.rows, begin * 16, std::min(end * 16, dy.cols),
+                          db.data(), write == Write::accumulate);
                    });
 }
 

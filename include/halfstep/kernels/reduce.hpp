@@ -58,7 +58,8 @@ template <class E, class S, class Body>
 template <numeric::real_element E>
 [[nodiscard]] double sum(const core::Compute& compute, std::span<const E> x,
                          std::span<double> blocks) {
-  return detail::sum_by_blocks("sum", compute, x, blocks, HALFSTEP_PICK(compute.isa, block_sums<E>));
+  return detail::sum_by_blocks("sum", compute, x, blocks,
+                               HALFSTEP_PICK(compute.isa, block_sums<E>));
 }
 
 /// The same, every addition rounded to E's accumulator.

@@ -68,8 +68,9 @@ void sgd_step(const core::Compute& compute, const SgdOptions& options, double fa
                                    wanted == 0 ? nullptr : velocity.data(), nullptr,
                                    copy.empty() ? nullptr : copy.data()};
   const auto body = HALFSTEP_PICK(compute.isa, sgd_elements<P, Copy>);
-  detail::parallel_elements(compute, static_cast<std::int64_t>(n),
-                            [&](std::int64_t begin, std::int64_t end) { body(factors, pass, begin, end); });
+  detail::parallel_elements(
+      compute, static_cast<std::int64_t>(n),
+      [&](std::int64_t begin, std::int64_t end) { body(factors, pass, begin, end); });
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::kernels

@@ -10,6 +10,7 @@
 #include <halfstep/autograd/variable.hpp>
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
+#include <halfstep/core/runtime.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/attention.hpp>
 #include <halfstep/numeric/element.hpp>
@@ -22,6 +23,8 @@ struct Attention {
   using A = numeric::accumulator_t<T>;
   struct Payload {
     int heads;
+    float dropout_probability;
+    std::uint64_t seed, stream;
   };
   static kernels::AttentionShape sizes(const Context& c) {
     const Shape qkv = c.input_shape(0);
@@ -45,7 +48,8 @@ struct Attention {
   static void forward(Forward& c) {
     const auto s = sizes(c);
     const auto n = static_cast<std::size_t>(s.rows() * s.channels());
-    kernels::attention<T>(c.compute(), s, {c.input<T>(0), 3 * n}, {c.output<T>(), n}, lse(c, s), c.workspace());
+    kernels::attention<T>(c.compute(), s, {c.input<T>(0), 3 * n}, {c.output<T>(), n}, lse(c, s), c.workspace(),
+                          dropout(c));
   }
   static void backward(Backward& c) {
     const auto s = sizes(c);
@@ -53,7 +57,14 @@ struct Attention {
     T* const dqkv = c.input_gradient<T>(0);
     if (dqkv == nullptr) return;
     kernels::attention_backward<T>(c.compute(), s, {c.output_gradient<T>(), n}, {c.output<T>(), n},
-                                   {c.input<T>(0), 3 * n}, lse(c, s), {dqkv, 3 * n}, c.workspace());
+                                   {c.input<T>(0), 3 * n}, lse(c, s), {dqkv, 3 * n}, c.workspace(), dropout(c));
+  }
+  // Sequence 0 of the micro-batch is first_sample x (sequences a sample, one as a rule).
+  static kernels::AttentionDropout dropout(const Context& c) {
+    const auto& p = c.payload<Payload>();
+    const std::int64_t batch = c.input_shape(0)[0];
+    const std::int64_t per_sample = c.micro().rows > 0 ? batch / c.micro().rows : batch;
+    return {p.dropout_probability, p.seed, p.stream, static_cast<std::uint64_t>(c.micro().first_sample * per_sample)};
   }
   static std::span<A> lse(const Forward& c, const kernels::AttentionShape& s) {
     return {c.saved<A>(0), static_cast<std::size_t>(s.rows() * s.heads)};
@@ -65,12 +76,23 @@ struct Attention {
 /// Causal attention: qkv [batch, tokens, 3 x width] holds queries, keys and values of all heads side by
 /// side; the result is [batch, tokens, width]. Keeps qkv, the output and one float per head and token;
 /// probabilities are never stored. Definition and order of sums: kernels/attention.hpp.
-/// @throws ShapeError for another rank or a width that `heads` does not divide.
+///
+/// Each probability is zero with dropout_probability and divided by 1 - dropout_probability otherwise,
+/// where the tape records gradients; nowhere else. `stream` is the module's:
+/// core::stream(scope.name(), "probabilities"). Keeps no mask.
+/// @throws ShapeError for another rank or a width that `heads` does not divide, OptionError for a
+/// probability outside [0, 1).
 template <numeric::real_element T>
-[[nodiscard]] Variable<T> attention(Variable<T> qkv, int heads) {
+[[nodiscard]] Variable<T> attention(Variable<T> qkv, int heads, float dropout_probability = 0.0F,
+                                    std::uint64_t stream = 0) {
   using Op = autograd::ops::Attention<T>;
-  return autograd::tape_of(qkv, "attention").template handle<T>(
-      qkv.tape->record(Op::op, {qkv}, {}, typename Op::Payload{heads}));
+  Tape& tape = autograd::tape_of(qkv, "attention");
+  if (!(dropout_probability >= 0.0F && dropout_probability < 1.0F)) {
+    core::fail<OptionError>("attention: dropout probability ", dropout_probability, " is not in [0, 1)");
+  }
+  const float share = tape.training() ? dropout_probability : 0.0F;
+  return tape.handle<T>(
+      tape.record(Op::op, {qkv}, {}, typename Op::Payload{heads, share, tape.runtime().seed(), stream}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

@@ -24,6 +24,11 @@ struct Floats {
   __m256 lo, hi;  ///< lanes 0-7 and 8-15
 };
 
+/// Blocks of random words side by side, one in 64 bits.
+using Wide = std::uint64_t __attribute__((vector_size(32)));
+/// The products of the lower 32 bits of each.
+inline Wide multiply_low(Wide a, Wide b) { return (Wide)_mm256_mul_epu32((__m256i)a, (__m256i)b); }
+
 inline __m256 from_bf16(__m128i h) {
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
 }

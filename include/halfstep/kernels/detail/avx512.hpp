@@ -25,6 +25,11 @@ namespace halfstep::inline HALFSTEP_CONFIG::kernels::detail::avx512 {
 inline constexpr bool multiplies_pairs = false;
 inline Floats add_products_of_pairs(Floats, Floats, Floats c) { return c; }  // never called
 
+/// Blocks of random words side by side, one in 64 bits.
+using Wide = std::uint64_t __attribute__((vector_size(64)));
+/// The products of the lower 32 bits of each.
+inline Wide multiply_low(Wide a, Wide b) { return (Wide)_mm512_mul_epu32((__m512i)a, (__m512i)b); }
+
 #include <halfstep/kernels/detail/lanes.inc>
 
 #include <halfstep/kernels/detail/bodies.inc>

@@ -30,8 +30,8 @@ void parallel_elements(const core::Compute& compute, std::int64_t n, Body&& body
 inline void check_sizes(const char* function, const char* name, std::size_t size,
                         const char* other_name, std::size_t other) {
   if (size != other) {
-    core::fail<ShapeError>(function, ": ", name, " has ", size, " elements but ", other_name, " has ",
-                           other, ". Were they made for different batches or layers?");
+    core::fail<ShapeError>(function, ": ", name, " has ", size, " elements but ", other_name,
+                           " has ", other, ". Were they made for different batches or layers?");
   }
 }
 

@@ -24,20 +24,20 @@ struct GemmTile {
 inline constexpr std::int64_t gemm_depth = 2048;
 /// k within the innermost loops: a panel of B of that depth is read from L2 once per block of A.
 inline constexpr std::int64_t gemm_inner_depth = 512;
-inline constexpr std::int64_t gemm_strips = 16;                  ///< strips of A in a block, at most
+inline constexpr std::int64_t gemm_strips = 16;  ///< strips of A in a block, at most
 inline constexpr std::int64_t gemm_a_block = std::int64_t{192} << 10;   ///< and numbers in it
 inline constexpr std::int64_t gemm_b_block = std::int64_t{2048} << 10;  ///< numbers of packed B
 
 /// The cut of one product, and the numbers (of the accumulator's type) that its workspace holds.
 struct GemmPlan {
   GemmTile tile;
-  std::int64_t depth;          ///< k of a block, padded to even
-  std::int64_t panels;         ///< panels of B in a block
-  std::int64_t strips;         ///< strips of A in a block
-  std::int64_t packed_b;       ///< numbers
-  std::int64_t packed_a;       ///< numbers for each worker
-  std::int64_t partials;       ///< numbers; 0 if k is not cut
-  std::int64_t ranges;         ///< numbers' worth of exponent ranges, one per panel
+  std::int64_t depth;     ///< k of a block, padded to even
+  std::int64_t panels;    ///< panels of B in a block
+  std::int64_t strips;    ///< strips of A in a block
+  std::int64_t packed_b;  ///< numbers
+  std::int64_t packed_a;  ///< numbers for each worker
+  std::int64_t partials;  ///< numbers; 0 if k is not cut
+  std::int64_t ranges;    ///< numbers' worth of exponent ranges, one per panel
   int threads;
 
   [[nodiscard]] std::int64_t numbers() const {
@@ -80,7 +80,7 @@ struct GemmBlock {
   const E* bias;                ///< of these columns; or null
   C* c;                         ///< row 0 of these columns
   std::int64_t ldc;
-  bool first, last;             ///< whether chains start, and end, here
+  bool first, last;  ///< whether chains start, and end, here
   bool accumulate;
   GemmPlan plan;
   Number* packed_b;

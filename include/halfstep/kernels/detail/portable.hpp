@@ -25,6 +25,14 @@ using F2 = float __attribute__((vector_size(8)));
 using D2 = double __attribute__((vector_size(16)));
 using L2 = std::int64_t __attribute__((vector_size(16)));
 
+/// Blocks of random words side by side, one in 64 bits.
+using Wide = std::uint64_t __attribute__((vector_size(16)));
+/// The products of the lower 32 bits of each.
+inline Wide multiply_low(Wide a, Wide b) {
+  return Wide{(a[0] & 0xFFFFFFFFU) * (b[0] & 0xFFFFFFFFU),
+              (a[1] & 0xFFFFFFFFU) * (b[1] & 0xFFFFFFFFU)};
+}
+
 struct Floats {
   F4 q[4];  ///< lanes 0-3, 4-7, 8-11, 12-15
 };
@@ -74,6 +82,7 @@ inline Floats load_lanes(const bf16* p) {
   std::uint16_t h[16];
   __builtin_memcpy(h, static_cast<const void*>(p), sizeof h);
   Floats r;
+#pragma GCC unroll 8
   for (int i = 0; i < 4; ++i) r.q[i] = (F4)(widen_bits(h + 4 * i) << 16);
   return r;
 }
@@ -81,6 +90,7 @@ inline Floats load_lanes(const fp16* p) {
   std::uint16_t h[16];
   __builtin_memcpy(h, static_cast<const void*>(p), sizeof h);
   Floats r;
+#pragma GCC unroll 8
   for (int i = 0; i < 4; ++i) r.q[i] = from_fp16(widen_bits(h + 4 * i));
   return r;
 }
@@ -117,6 +127,7 @@ inline F4 flushed(F4 a) {
 #define HALFSTEP_FLOATS(name, expression)     \
   inline Floats name(Floats a, Floats b) {    \
     Floats r;                                 \
+    _Pragma("GCC unroll 4")                   \
     for (int i = 0; i < 4; ++i) {             \
       const F4 x = a.q[i], y = b.q[i];        \
       r.q[i] = (expression);                  \
@@ -136,25 +147,30 @@ inline Floats sqrt(Floats a) {
   return a;
 }
 inline Floats neg(Floats a) {
+#pragma GCC unroll 8
   for (int i = 0; i < 4; ++i) a.q[i] = (F4)((U4)a.q[i] ^ each(0x80000000U));
   return a;
 }
 inline Floats abs(Floats a) {
+#pragma GCC unroll 8
   for (int i = 0; i < 4; ++i) a.q[i] = (F4)((U4)a.q[i] & each(0x7FFFFFFFU));
   return a;
 }
 inline Floats copy_sign(Floats size, Floats sign) {
+#pragma GCC unroll 8
   for (int i = 0; i < 4; ++i) {
     size.q[i] = (F4)(((U4)size.q[i] & each(0x7FFFFFFFU)) | ((U4)sign.q[i] & each(0x80000000U)));
   }
   return size;
 }
 inline Floats select_lt(Floats a, Floats b, Floats x, Floats y) {
+#pragma GCC unroll 8
   for (int i = 0; i < 4; ++i) x.q[i] = (F4)blend(a.q[i] < b.q[i], (U4)x.q[i], (U4)y.q[i]);
   return x;
 }
 inline Floats round_nearest(Floats a) {
   // Adding 2^23 leaves no fraction bits; larger values are integers already.
+#pragma GCC unroll 8
   for (int i = 0; i < 4; ++i) {
     const U4 sign = (U4)a.q[i] & each(0x80000000U);
     const F4 x = (F4)((U4)a.q[i] ^ sign);
@@ -164,6 +180,7 @@ inline Floats round_nearest(Floats a) {
   return a;
 }
 inline Floats scale_exponent(Floats a, Floats n) {
+#pragma GCC unroll 8
   for (int i = 0; i < 4; ++i) {
     a.q[i] = (F4)((U4)a.q[i] + ((U4) __builtin_convertvector(n.q[i], I4) << 23));
   }
@@ -196,6 +213,7 @@ inline Floats fma(Floats a, Floats b, Floats c) {
   Floats r;
   D2 p[8], s[8];
   I4 found = {};
+#pragma GCC unroll 8
   for (int i = 0; i < 8; ++i) {
     const int at = i % 2 * 2;
     const F4 x = a.q[i / 2], y = b.q[i / 2], z = c.q[i / 2];
@@ -215,6 +233,7 @@ inline Floats fma(Floats a, Floats b, Floats c) {
       }
     }
   }
+#pragma GCC unroll 8
   for (int i = 0; i < 4; ++i) {
     const F2 lo = __builtin_convertvector(s[2 * i], F2);
     const F2 hi = __builtin_convertvector(s[2 * i + 1], F2);
