@@ -13,14 +13,43 @@ if(HALFSTEP_SANITIZE)
   target_link_options(halfstep_warnings INTERFACE -fsanitize=${HALFSTEP_SANITIZE})
 endif()
 
+# The kernels of every element type, compiled once for all programs, and the headers that most of them
+# begin with, parsed once. What a user does, instantiating all of it in one unit, is what the contract
+# tests and the probes do.
+file(GLOB kernel_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/compiled/kernels_*.cpp)
+add_library(halfstep_kernels STATIC ${kernel_sources})
+target_link_libraries(halfstep_kernels PRIVATE halfstep::halfstep halfstep_warnings)
+
+# halfstep_prefix(NAME HEADERS...): the headers that programs with HALFSTEP_PREFIX set to NAME begin with.
+function(halfstep_prefix name)
+  file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp "// Nothing: the target exists for its headers.\n")
+  add_library(${name} OBJECT ${CMAKE_CURRENT_BINARY_DIR}/${name}.cpp)
+  target_link_libraries(${name} PRIVATE halfstep::halfstep halfstep_warnings)
+  if(TARGET halfstep::io)
+    target_link_libraries(${name} PRIVATE halfstep::io)
+  endif()
+  target_precompile_headers(${name} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/compiled/kernels.hpp ${ARGN})
+endfunction()
+halfstep_prefix(halfstep_program_prefix)
+set(HALFSTEP_PREFIX halfstep_program_prefix)
+
 # halfstep_program(NAME SOURCES...): an executable of ours, warnings as errors, with halfstep::io
-# where nlohmann_json is installed.
+# where nlohmann_json is installed, and with the compiled kernels if a source can reach a kernel.
 function(halfstep_program name)
   add_executable(${name} ${ARGN})
   target_link_libraries(${name} PRIVATE halfstep::halfstep halfstep_warnings)
   if(TARGET halfstep::io)
     target_link_libraries(${name} PRIVATE halfstep::io)
   endif()
+  foreach(source IN LISTS ARGN)
+    file(STRINGS ${source} lines LIMIT_COUNT 1
+      REGEX "#include (<halfstep/(halfstep\\.hpp|autograd|kernels|mixed|nn|optim|train)|\"capstone/|\"model|\"commands)")
+    if(lines)
+      target_link_libraries(${name} PRIVATE halfstep_kernels)
+      target_precompile_headers(${name} REUSE_FROM ${HALFSTEP_PREFIX})
+      return()
+    endif()
+  endforeach()
 endfunction()
 
 # halfstep_links(NAME FILES...): links the libraries that a file asks for by a line

@@ -3,8 +3,11 @@
 // No macro tells, so a region of each kind is tried out; Runtime does so before any kernel runs.
 #pragma once
 
+#include <cstdint>
+
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
+#include <halfstep/core/float_environment.hpp>
 #include <halfstep/core/fma.hpp>
 #include <halfstep/core/isa.hpp>
 #include <halfstep/core/target.hpp>
@@ -36,9 +39,20 @@ HALFSTEP_END_TARGET
   auto* const volatile function = isa == Isa::portable
                                       ? &detail::contraction_portable::product_and_sum
                                       : &detail::contraction_avx2::product_and_sum;
-  // (1 + 2^-12)^2 = 1 + 2^-11 + 2^-24, and the last term is lost if the product is rounded.
-  const float a = rounded(0x1.001p0F), c = rounded(-0x1.002p0F);
-  return function(a, a, c) != 0.0F;
+  struct Call {
+    float (*function)(float, float, float);
+    float result;
+  } call{function, 0.0F};
+  // (1 + 2^-12)^2 = 1 + 2^-11 + 2^-24, and the last term is lost if the product is rounded to
+  // nearest: so not in the caller's rounding mode, which may be upwards.
+  call_in_float_environment(
+      [](void* context, std::int64_t, std::int64_t, int) {
+        auto& inside = *static_cast<Call*>(context);
+        const float a = rounded(0x1.001p0F), c = rounded(-0x1.002p0F);
+        inside.result = inside.function(a, a, c);
+      },
+      &call, 0, 1, 0);
+  return call.result != 0.0F;
 }
 
 /// @throws OptionError if contracts(isa).

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// What the program does with a model, in any format: train, evaluate, sample. The bodies are in
+// model_of.hpp and are compiled once for each format, in files of their own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include <halfstep/core/ledger.hpp>
+#include <halfstep/core/runtime.hpp>
+#include <halfstep/data/text.hpp>
+#include <halfstep/data/tokenizer.hpp>
+#include <halfstep/train/step_info.hpp>
+
+#include "options.hpp"
+
+namespace capstone {
+
+/// What training leaves behind, besides the weights file.
+struct Trained {
+  std::int64_t parameters = 0;
+  std::int64_t iterations = 0, steps = 0, skipped_steps = 0, micro_batches = 0, tokens = 0;
+  double train_loss = 0.0;
+  halfstep::train::Evaluation evaluation;
+  double train_seconds = 0.0, tokens_per_second = 0.0, median_step_seconds = 0.0;
+  std::uint64_t weights_hash = 0;
+  float loss_scale = 1.0F;
+  std::uint64_t train_flops = 0;
+  std::int64_t replayed_ops = 0;
+  std::int64_t predicted_peak = 0;
+  std::int64_t peak = 0;
+  halfstep::core::Ledger::Bytes at_peak{};
+  halfstep::core::Counters counters{};
+  std::string groups;   ///< which parameters decay
+  std::string sample;
+};
+
+/// Who listens to a run.
+struct Listeners {
+  std::function<void(const std::string&)> on_start;   ///< the table of parameter groups
+  std::function<void(const halfstep::train::StepInfo&)> on_step;
+  std::function<void(const halfstep::train::EvaluationInfo&)> on_evaluate;
+};
+
+/// The sizes of the model that the options describe. @throws halfstep::OptionError.
+[[nodiscard]] std::int64_t count_parameters(const Options& options, int vocabulary);
+
+/// Trains, writes the weights to `weights_path`, samples.
+template <class T>
+Trained train_model(const Options& options, halfstep::Runtime& runtime,
+                    const halfstep::data::Text& text, const std::string& weights_path,
+                    const Listeners& listeners);
+
+/// The loss of saved weights on tokens.
+template <class T>
+halfstep::train::Evaluation evaluate_model(const Options& options, halfstep::Runtime& runtime,
+                                           const halfstep::data::Tokenizer& tokenizer,
+                                           std::span<const std::int32_t> tokens, int rows,
+                                           const std::string& weights_path);
+
+/// Text from saved weights, given out as it comes.
+template <class T>
+std::string sample_model(const Options& options, halfstep::Runtime& runtime,
+                         const halfstep::data::Tokenizer& tokenizer, const ReadOptions& what,
+                         const std::string& weights_path,
+                         const std::function<void(std::string_view)>& on_text);
+
+}  // namespace capstone

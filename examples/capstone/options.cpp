@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT
+#include "options.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <type_traits>
+
+#include <nlohmann/json.hpp>
+
+#include <halfstep/core/file.hpp>
+
+namespace capstone {
+
+namespace core = halfstep::core;
+using halfstep::FileError;
+using halfstep::OptionError;
+using Json = nlohmann::ordered_json;
+
+std::span<const Field<Options>> train_fields() {
+  using O = Options;
+  static const std::array fields{
+      Field<O>{"data", "a text file, or 'grammar': a language that the program generates", &O::data},
+      Field<O>{"out", "directory for weights, tokenizer, metrics, summary; made if missing", &O::out},
+      Field<O>{"preset", "nanogpt-cpu, hash or bible", &O::preset},
+      Field<O>{"format", "of weights and activations: float, bf16 or fp16", &O::format},
+      Field<O>{"tokenizer", "char (the text's characters) or byte", &O::tokenizer},
+      Field<O>{"layers", "transformer blocks", &O::layers},
+      Field<O>{"heads", "attention heads of a block", &O::heads},
+      Field<O>{"width", "of the residual stream; a multiple of heads", &O::width},
+      Field<O>{"context", "tokens of a row", &O::context},
+      Field<O>{"bias", "true or false: biases in linear layers and norms", &O::bias},
+      Field<O>{"dropout", "share set to zero in training, in [0, 1)", &O::dropout},
+      Field<O>{"batch", "rows of a micro-batch", &O::batch},
+      Field<O>{"accumulate", "micro-batches of an update", &O::accumulate},
+      Field<O>{"steps", "iterations, skipped updates included", &O::steps},
+      Field<O>{"lr", "learning rate after the warm-up", &O::lr},
+      Field<O>{"min-lr", "learning rate at the end", &O::min_lr},
+      Field<O>{"warmup", "updates until lr is reached", &O::warmup},
+      Field<O>{"weight-decay", "of weights and tables", &O::weight_decay},
+      Field<O>{"beta1", "of AdamW, in [0, 1)", &O::beta1},
+      Field<O>{"beta2", "of AdamW, in [0, 1)", &O::beta2},
+      Field<O>{"clip", "limit of the gradient's norm; 0: none", &O::clip},
+      Field<O>{"loss-scale", "auto, dynamic, dynamic:FIRST or a fixed number; auto: dynamic for fp16, else 1",
+               &O::loss_scale},
+      Field<O>{"recompute", "none, or segments:K to drop activations within K segments", &O::recompute},
+      Field<O>{"held-out", "share of the text, at its end, that training never sees", &O::held_out},
+      Field<O>{"eval-every", "iterations between evaluations; 0: only at the end", &O::eval_every},
+      Field<O>{"seed", "of weights, crops, dropout and samples", &O::seed},
+      Field<O>{"threads", "0: as many as the process may use", &O::threads},
+  };
+  return fields;
+}
+
+std::span<const Field<ReadOptions>> eval_fields() {
+  using O = ReadOptions;
+  static const std::array fields{
+      Field<O>{"out", "directory of a finished run", &O::out},
+      Field<O>{"data", "another text to evaluate, whole; else the run's held-out part", &O::data},
+      Field<O>{"batch", "rows at a time; the result does not depend on it", &O::batch},
+      Field<O>{"threads", "0: as many as the process may use", &O::threads},
+  };
+  return fields;
+}
+
+std::span<const Field<ReadOptions>> sample_fields() {
+  using O = ReadOptions;
+  static const std::array fields{
+      Field<O>{"out", "directory of a finished run", &O::out},
+      Field<O>{"prompt", "text to continue", &O::prompt},
+      Field<O>{"length", "tokens to write", &O::length},
+      Field<O>{"temperature", "0: always the likeliest token", &O::temperature},
+      Field<O>{"seed", "of the draws", &O::seed},
+      Field<O>{"threads", "0: as many as the process may use", &O::threads},
+  };
+  return fields;
+}
+
+std::string_view nearest(std::string_view name, std::span<const std::string_view> candidates) {
+  const auto distance = [&](std::string_view other) {
+    std::vector<std::size_t> row(other.size() + 1);
+    for (std::size_t j = 0; j <= other.size(); ++j) row[j] = j;
+    for (std::size_t i = 1; i <= name.size(); ++i) {
+      std::size_t diagonal = row[0];
+      row[0] = i;
+      for (std::size_t j = 1; j <= other.size(); ++j) {
+        const std::size_t above = row[j];
+        row[j] = std::min({above + 1, row[j - 1] + 1,
+                           diagonal + (name[i - 1] == other[j - 1] ? 0U : 1U)});
+        diagonal = above;
+      }
+    }
+    return row[other.size()];
+  };
+  std::string_view best;
+  std::size_t least = static_cast<std::size_t>(-1);
+  for (const std::string_view candidate : candidates) {
+    const std::size_t d = distance(candidate);
+    if (d < least) {
+      least = d;
+      best = candidate;
+    }
+  }
+  return best;
+}
+
+namespace {
+
+template <class Target>
+const Field<Target>& find(std::string_view name, std::span<const Field<Target>> fields,
+                          std::string_view kind, std::string_view dashes) {
+  std::vector<std::string_view> names;
+  for (const auto& field : fields) {
+    if (field.name == name) return field;
+    names.push_back(field.name);
+  }
+  core::fail<OptionError>("unknown ", kind, " ", dashes, name, ". Did you mean ", dashes,
+                          nearest(name, names), "?");
+}
+
+template <class V>
+void parse(V& value, std::string_view text, const std::string& name) {
+  if constexpr (std::is_same_v<V, std::string>) {
+    value = text;
+  } else if constexpr (std::is_same_v<V, bool>) {
+    if (text != "true" && text != "false") {
+      core::fail<OptionError>(name, " is '", text, "'; wanted true or false");
+    }
+    value = text == "true";
+  } else {
+    V parsed{};
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), parsed);
+    if (error == std::errc::result_out_of_range) {
+      core::fail<OptionError>(name, " is '", text, "', which is out of range");
+    }
+    if (error != std::errc{} || end != text.data() + text.size()) {
+      core::fail<OptionError>(name, " is '", text, "'; wanted ",
+                              std::is_floating_point_v<V> ? "a number" : "a whole number",
+                              std::is_unsigned_v<V> ? " of at least 0" : "");
+    }
+    value = parsed;
+  }
+}
+
+template <class Target>
+void set(Target& target, const Field<Target>& field, std::string_view text, const std::string& name) {
+  std::visit([&](auto member) { parse(target.*member, text, name); }, field.member);
+}
+
+void apply_preset(Options& o, std::string_view name) {
+  if (name == "nanogpt-cpu") {
+    // nanoGPT's published CPU run of shakespeare_char: README of that project, "I only have a macbook".
+    o.layers = 4, o.heads = 4, o.width = 128, o.context = 64, o.bias = false, o.dropout = 0.0F;
+    o.batch = 12, o.accumulate = 1, o.steps = 2000;
+    o.lr = 1e-3F, o.min_lr = 1e-4F, o.warmup = 100;
+    o.weight_decay = 0.1, o.beta1 = 0.9, o.beta2 = 0.99, o.clip = 1.0F;
+    o.tokenizer = "char", o.held_out = 0.1;
+  } else if (name == "hash") {
+    // About a second: sizes that are multiples of nothing, every part of the step in it.
+    o.layers = 2, o.heads = 3, o.width = 48, o.context = 33, o.bias = true;
+    o.batch = 4, o.accumulate = 2, o.steps = 20;
+    o.lr = 3e-3F, o.min_lr = 3e-4F, o.warmup = 5;
+    o.weight_decay = 0.1, o.beta1 = 0.9, o.beta2 = 0.99, o.clip = 1.0F;
+    o.tokenizer = "char", o.held_out = 0.1;
+  } else if (name == "bible") {
+    o.layers = 4, o.heads = 4, o.width = 192, o.context = 128, o.bias = false;
+    o.batch = 16, o.accumulate = 1, o.steps = 1000;
+    o.lr = 2e-3F, o.min_lr = 2e-4F, o.warmup = 100;
+    o.weight_decay = 0.1, o.beta1 = 0.9, o.beta2 = 0.99, o.clip = 1.0F;
+    o.tokenizer = "char", o.held_out = 0.1, o.eval_every = 250;
+  } else {
+    core::fail<OptionError>("unknown preset ", name, ". Did you mean ",
+                            nearest(name, preset_names()), "?");
+  }
+}
+
+Json parse_object(std::string_view text, std::string_view source) {
+  Json json;
+  try {
+    json = Json::parse(text);
+  } catch (const Json::exception& error) {
+    core::fail<FileError>("'", source, "' is not JSON: ", error.what());
+  }
+  if (!json.is_object()) {
+    core::fail<FileError>("'", source, "' is no JSON object; wanted one whose keys are long flags, "
+                          "such as {\"layers\": 4}");
+  }
+  return json;
+}
+
+void apply_json(Options& options, const Json& json, std::string_view source) {
+  for (const auto& [key, value] : json.items()) {
+    const auto& field = find<Options>(key, train_fields(), core::text("key in '", source, "':"), "");
+    const std::string name = core::text("'", key, "' in '", source, "'");
+    if (key == "preset") continue;
+    // Numbers go through the text that is in the file, so that a flag and a key mean the same.
+    const bool wants_text = std::holds_alternative<std::string Options::*>(field.member);
+    if (value.is_string() && !wants_text) {
+      core::fail<OptionError>(name, " is the text ", value.dump(), "; wanted a ",
+                              std::holds_alternative<bool Options::*>(field.member) ? "true or false"
+                                                                                    : "number");
+    }
+    if (!value.is_string() && !value.is_number() && !value.is_boolean()) {
+      core::fail<OptionError>(name, " is ", value.dump(), "; wanted one value");
+    }
+    set(options, field, value.is_string() ? value.get<std::string>() : value.dump(), name);
+  }
+}
+
+void require(bool good, std::string_view name, const auto& value, std::string_view wanted) {
+  if (!good) core::fail<OptionError>("--", name, " is ", value, "; wanted ", wanted);
+}
+
+void check(const Options& o) {
+  require(o.layers >= 1, "layers", o.layers, "at least 1");
+  require(o.heads >= 1, "heads", o.heads, "at least 1");
+  require(o.width >= 1, "width", o.width, "at least 1");
+  require(o.context >= 1, "context", o.context, "at least 1");
+  require(o.batch >= 1, "batch", o.batch, "at least 1");
+  require(o.accumulate >= 1, "accumulate", o.accumulate, "at least 1");
+  require(o.steps >= 1, "steps", o.steps, "at least 1");
+  require(o.warmup >= 0, "warmup", o.warmup, "0 or more");
+  require(o.eval_every >= 0, "eval-every", o.eval_every, "0 or more");
+  require(o.lr >= 0.0F && o.lr < 1e38F, "lr", o.lr, "a finite number of 0 or more");
+  require(o.min_lr >= 0.0F && o.min_lr < 1e38F, "min-lr", o.min_lr, "a finite number of 0 or more");
+  require(o.weight_decay >= 0.0 && o.weight_decay < 1e38, "weight-decay", o.weight_decay,
+          "a finite number of 0 or more");
+  require(o.beta1 >= 0.0 && o.beta1 < 1.0, "beta1", o.beta1, "a number in [0, 1)");
+  require(o.beta2 >= 0.0 && o.beta2 < 1.0, "beta2", o.beta2, "a number in [0, 1)");
+  require(o.clip >= 0.0F, "clip", o.clip, "a limit above 0, or 0 for none");
+  require(o.dropout >= 0.0F && o.dropout < 1.0F, "dropout", o.dropout, "a share in [0, 1)");
+  require(o.held_out > 0.0 && o.held_out < 1.0, "held-out", o.held_out, "a share between 0 and 1");
+  require(o.tokenizer == "char" || o.tokenizer == "byte", "tokenizer", o.tokenizer, "char or byte");
+  require(o.format == "float" || o.format == "bf16" || o.format == "fp16", "format", o.format,
+          o.format.starts_with("fp8") ? "float, bf16 or fp16; formats of 8 bits are for storage, not "
+                                        "for training"
+                                      : "float, bf16 or fp16");
+  static_cast<void>(segments_of(o));
+  if (o.width % o.heads != 0) {
+    core::fail<OptionError>("--width ", o.width, " does not divide into --heads ", o.heads,
+                            ". Choose a multiple of the heads as width: ",
+                            std::max(1, o.width / o.heads) * o.heads, " or ",
+                            (o.width / o.heads + 1) * o.heads, " for instance.");
+  }
+}
+
+}  // namespace
+
+int segments_of(const Options& options) {
+  constexpr std::string_view prefix = "segments:";
+  const std::string_view text = options.recompute;
+  if (text == "none") return 1;
+  int segments = 0;
+  if (text.starts_with(prefix)) parse(segments, text.substr(prefix.size()), "--recompute segments:K");
+  if (segments < 1 || segments > options.layers) {
+    core::fail<OptionError>("--recompute is '", text, "'; wanted none, or segments:K with K from 1 to the ",
+                            options.layers, " layers");
+  }
+  return segments;
+}
+
+std::span<const std::string_view> preset_names() {
+  static constexpr std::array<std::string_view, 3> names{"nanogpt-cpu", "hash", "bible"};
+  return names;
+}
+
+Options resolve(std::span<const Given> flags) {
+  std::optional<std::string> config, preset;
+  for (const Given& flag : flags) {
+    if (flag.name == "config") config = flag.text;
+    if (flag.name == "preset") preset = flag.text;
+  }
+  Json json = Json::object();
+  if (config) {
+    json = parse_object(core::read_whole_file(*config), *config);
+    if (!preset && json.contains("preset") && json["preset"].is_string()) {
+      preset = json["preset"].get<std::string>();
+    }
+  }
+  Options options;
+  if (preset && !preset->empty()) apply_preset(options, *preset);
+  if (config) apply_json(options, json, *config);
+  for (const Given& flag : flags) {
+    if (flag.name == "config") continue;
+    set(options, find<Options>(flag.name, train_fields(), "option", "--"), flag.text,
+        core::text("--", flag.name));
+  }
+  if (preset) options.preset = *preset;
+  check(options);
+  if (options.data.empty()) {
+    core::fail<OptionError>("no text to train on: give --data FILE, or --data grammar for a language "
+                            "that the program generates");
+  }
+  if (options.out.empty()) {
+    core::fail<OptionError>("no place for the results: give --out DIR");
+  }
+  return options;
+}
+
+ReadOptions resolve_read(std::span<const Given> flags, std::span<const Field<ReadOptions>> fields) {
+  ReadOptions options;
+  for (const Given& flag : flags) {
+    set(options, find<ReadOptions>(flag.name, fields, "option", "--"), flag.text,
+        core::text("--", flag.name));
+  }
+  require(options.batch >= 1, "batch", options.batch, "at least 1");
+  require(options.length >= 0, "length", options.length, "0 or more");
+  require(options.temperature >= 0.0F && options.temperature < 1e30F, "temperature",
+          options.temperature, "0 or more");
+  if (options.out.empty()) {
+    core::fail<OptionError>("which run? Give --out DIR, the directory that train wrote");
+  }
+  return options;
+}
+
+std::string to_json(const Options& options) {
+  Json json = Json::object();
+  for (const auto& field : train_fields()) {
+    std::visit(
+        [&](auto member) {
+          const auto& value = options.*member;
+          if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, float>) {
+            // The shortest text that reads back, not the double's.
+            json[std::string(field.name)] = Json::parse(core::text(value));
+          } else {
+            json[std::string(field.name)] = value;
+          }
+        },
+        field.member);
+  }
+  return json.dump(2) + "\n";
+}
+
+Options from_json(std::string_view text, std::string_view source) {
+  Options options;
+  const Json json = parse_object(text, source);
+  apply_json(options, json, source);
+  check(options);
+  return options;
+}
+
+}  // namespace capstone

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <halfstep/core/file.hpp>
+#include <halfstep/core/runtime.hpp>
+#include <halfstep/numeric/format.hpp>
+#include <halfstep/train/progress.hpp>
+
+#include "commands.hpp"
+#include "dataset.hpp"
+#include "model.hpp"
+
+namespace capstone {
+
+namespace core = halfstep::core;
+namespace data = halfstep::data;
+
+namespace {
+
+struct Run {
+  Options options;
+  data::Tokenizer tokenizer;
+  std::string weights;
+};
+
+Run open_run(const std::string& directory) {
+  const std::string config = directory + "/config.json";
+  return {from_json(core::read_whole_file(config), config),
+          data::Tokenizer::load(directory + "/tokenizer.txt"), directory + "/weights.safetensors"};
+}
+
+void print(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+}  // namespace
+
+void evaluate(const ReadOptions& read) {
+  const Run run = open_run(read.out);
+  halfstep::Runtime runtime({.threads = read.threads, .seed = run.options.seed});
+  std::vector<std::int32_t> tokens;
+  std::string what;
+  if (read.data.empty()) {
+    const Dataset dataset = load_dataset(run.options, run.tokenizer);
+    tokens.assign(dataset.text.held_out().begin(), dataset.text.held_out().end());
+    what = core::text("the held-out part of '", run.options.data, "'");
+  } else {
+    tokens = run.tokenizer.encode(core::read_whole_file(read.data));
+    what = core::text("'", read.data, "'");
+  }
+  const auto e = halfstep::with_format(run.options.format, [&]<class T> {
+    return evaluate_model<T>(run.options, runtime, run.tokenizer, tokens, read.batch, run.weights);
+  });
+  print(core::text(what, ": ", e.count, " tokens\nval_loss ", core::text(e.nats_per_token()),
+                   "\nval_standard_error ", e.standard_error, "\nval_bits_per_byte ", e.bits_per_byte(),
+                   "\nval_accuracy ", e.accuracy(), "\n"));
+}
+
+void sample(const ReadOptions& read) {
+  const Run run = open_run(read.out);
+  halfstep::Runtime runtime({.threads = read.threads, .seed = run.options.seed});
+  print(read.prompt);
+  static_cast<void>(halfstep::with_format(run.options.format, [&]<class T> {
+    return sample_model<T>(run.options, runtime, run.tokenizer, read, run.weights,
+                           [](std::string_view piece) {
+                             std::fwrite(piece.data(), 1, piece.size(), stdout);
+                             std::fflush(stdout);
+                           });
+  }));
+  print("\n");
+}
+
+}  // namespace capstone

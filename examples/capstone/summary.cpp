@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#include "summary.hpp"
+
+#include <nlohmann/json.hpp>
+
+namespace capstone {
+
+namespace core = halfstep::core;
+
+std::string paths_that_ran(const core::Counters& counters) {
+  std::string names;
+  for (const core::Isa isa : core::all_isas) {
+    if (counters.products[static_cast<std::size_t>(isa)] == 0) continue;
+    names += (names.empty() ? "" : "+") + std::string(core::to_string(isa));
+  }
+  return names.empty() ? "none" : names;
+}
+
+std::string summary_json(const Options& options, const Trained& trained, int threads, int vocabulary,
+                         double ngram_bits_per_byte, double floor) {
+  nlohmann::ordered_json json;
+  json["schema"] = 1;
+  json["version"] = HALFSTEP_VERSION;
+  json["format"] = options.format;
+  json["preset"] = options.preset;
+  json["data"] = options.data;
+  json["vocabulary"] = vocabulary;
+  json["parameters"] = trained.parameters;
+  json["iterations"] = trained.iterations;
+  json["steps"] = trained.steps;
+  json["skipped_steps"] = trained.skipped_steps;
+  json["micro_batches"] = trained.micro_batches;
+  json["tokens"] = trained.tokens;
+  json["seed"] = options.seed;
+  json["threads"] = threads;
+  json["isa"] = paths_that_ran(trained.counters);
+  auto& products = json["products"];
+  for (const core::Isa isa : core::all_isas) {
+    products[std::string(core::to_string(isa))] = trained.counters.products[static_cast<std::size_t>(isa)];
+  }
+  json["train_flops"] = trained.train_flops;
+  json["replayed_ops"] = trained.replayed_ops;
+  json["train_loss"] = trained.train_loss;
+  json["val_loss"] = trained.evaluation.nats_per_token();
+  json["val_standard_error"] = trained.evaluation.standard_error;
+  json["val_tokens"] = trained.evaluation.count;
+  json["val_bits_per_byte"] = trained.evaluation.bits_per_byte();
+  json["val_accuracy"] = trained.evaluation.accuracy();
+  json["ngram_bits_per_byte"] = ngram_bits_per_byte;
+  if (floor > 0.0) json["floor_nats_per_character"] = floor;
+  json["loss_scale"] = trained.loss_scale;
+  json["train_seconds"] = trained.train_seconds;
+  json["tokens_per_second"] = trained.tokens_per_second;
+  json["ms_per_step_median"] = trained.median_step_seconds * 1e3;
+  auto& peak = json["peak_bytes"];
+  peak["total"] = trained.peak;
+  for (std::size_t c = 0; c < core::categories; ++c) {
+    peak[std::string(core::to_string(static_cast<core::Category>(c)))] = trained.at_peak[c];
+  }
+  json["predicted_peak_bytes"] = trained.predicted_peak;
+  constexpr char digits[] = "0123456789abcdef";
+  std::string hash(16, '0');
+  for (std::size_t i = 0; i < 16; ++i) hash[15 - i] = digits[trained.weights_hash >> (4 * i) & 15U];
+  json["weights_hash"] = hash;
+  return json.dump(2) + "\n";
+}
+
+}  // namespace capstone

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include <halfstep/core/file.hpp>
+#include <halfstep/core/runtime.hpp>
+#include <halfstep/numeric/format.hpp>
+#include <halfstep/train/metrics.hpp>
+#include <halfstep/train/progress.hpp>
+
+#include "commands.hpp"
+#include "dataset.hpp"
+#include "model.hpp"
+#include "run_folder.hpp"
+#include "scaler.hpp"
+#include "summary.hpp"
+
+namespace capstone {
+
+namespace core = halfstep::core;
+namespace train_ = halfstep::train;
+
+namespace {
+
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+/// What the directory will hold: weights, and a bound for the rest.
+std::uintmax_t expected_bytes(const Options& options, std::int64_t parameters) {
+  const std::uintmax_t element = options.format == "float" ? 4 : 2;
+  const auto lines = static_cast<std::uintmax_t>(options.steps);
+  return static_cast<std::uintmax_t>(parameters) * element + 400 * lines + (std::uintmax_t{1} << 17);
+}
+
+void report(const Options& options, const Dataset& dataset, const Trained& trained, double ngram) {
+  const auto& e = trained.evaluation;
+  const auto number = [](double x) { return train_::fixed_text(x, 4); };
+  const auto share = [&](std::int64_t bytes) {
+    return core::text(train_::fixed_text(static_cast<double>(bytes) / 1e6, 3), " MB");
+  };
+  print(core::text("\nheld-out loss     ", number(e.nats_per_token()), " nats a token (standard error ",
+                   number(e.standard_error), "), ", number(e.bits_per_byte()), " bits a byte\n"));
+  print(core::text("4-gram            ", number(ngram), " bits a byte, Witten-Bell, on the same split\n"));
+  if (dataset.grammar) {
+    print(core::text("floor             ", number(dataset.grammar->entropy_per_character()),
+                     " nats a character: the entropy of the language\n"));
+  }
+  print(core::text("speed             ", train_::fixed_text(trained.tokens_per_second, 0), " tokens/s, ",
+                   train_::fixed_text(trained.median_step_seconds * 1e3, 2), " ms a step (median), ",
+                   train_::fixed_text(static_cast<double>(trained.train_flops) / 1e9 /
+                                          trained.train_seconds, 1),
+                   " GFLOP/s, path ", paths_that_ran(trained.counters), "\n"));
+  print(core::text("peak memory       ", trained.peak, " bytes counted, ", trained.predicted_peak,
+                   " predicted by a dry run (", share(trained.peak), ")\n"));
+  for (std::size_t c = 0; c < core::categories; ++c) {
+    if (trained.at_peak[c] == 0) continue;
+    std::string name(core::to_string(static_cast<core::Category>(c)));
+    name.resize(16, ' ');
+    print(core::text("  ", name, share(trained.at_peak[c]), "\n"));
+  }
+  if (trained.skipped_steps > 0) print(core::text("skipped updates   ", trained.skipped_steps, "\n"));
+  print(core::text("\nsample:\n", trained.sample, "\n\n"));
+  print(core::text("in ", options.out, ": weights.safetensors, tokenizer.txt, config.json, metrics.jsonl, "
+                   "summary.json, sample.txt\nmore: capstone sample --out ", options.out,
+                   " --prompt TEXT\n"));
+}
+
+}  // namespace
+
+void train(const Options& options) {
+  // Everything that can be found wrong with the input is, before the directory is touched.
+  static_cast<void>(make_scaler(options));
+  const Dataset dataset = load_dataset(options);
+  const auto& text = dataset.text;
+  const std::int64_t parameters = count_parameters(options, text.vocabulary());
+  halfstep::Runtime runtime({.threads = options.threads, .seed = options.seed});
+  print(runtime.describe() + "\n");
+  print(core::text("text '", options.data, "': ", dataset.bytes.size(), " bytes, ", text.tokens().size(),
+                   " tokens of ", text.vocabulary(), ", ", text.train().size(), " to train on\n"));
+  print(core::text("model: ", parameters, " parameters in ", options.format, "\n"));
+
+  RunFolder folder(options.out, expected_bytes(options, parameters));
+  try {
+    Trained trained;
+    const std::string weights = folder.part("weights.safetensors");
+    {
+      train_::Metrics metrics(folder.part("metrics.jsonl"));
+      train_::Progress progress;
+      const Listeners listeners{
+          .on_start = [](const std::string& groups) { print(groups); std::fflush(stdout); },
+          .on_step =
+              [&](const train_::StepInfo& info) {
+                progress.step(info);
+                metrics.write(info);
+                if (!info.applied) {
+                  progress.note(core::text("iteration ", info.iteration, " skipped: gradient of '",
+                                           info.first_bad, "' is not finite at loss scale ", info.scale));
+                }
+              },
+          .on_evaluate =
+              [&](const train_::EvaluationInfo& info) {
+                progress.evaluation(info);
+                metrics.write(info);
+              }};
+      trained = halfstep::with_format(options.format, [&]<class T> {
+        return train_model<T>(options, runtime, text, weights, listeners);
+      });
+    }
+    const double ngram = ngram_of(dataset).bits_per_byte();
+    const double floor = dataset.grammar ? dataset.grammar->entropy_per_character() : 0.0;
+    core::write_file_atomically(folder.part("tokenizer.txt"), text.tokenizer().serialise());
+    core::write_file_atomically(folder.part("config.json"), to_json(options));
+    core::write_file_atomically(folder.part("sample.txt"), trained.sample + "\n");
+    core::write_file_atomically(folder.part("summary.json"),
+                                summary_json(options, trained, runtime.threads(), text.vocabulary(),
+                                             ngram, floor));
+    folder.commit();
+    report(options, dataset, trained, ngram);
+    const auto& e = trained.evaluation;
+    if (dataset.grammar && e.nats_per_token() < floor - 3.0 * e.standard_error) {
+      throw RunFailed(core::text("the held-out loss ", e.nats_per_token(), " is below the floor ", floor,
+                                 " by more than three standard errors of ", e.standard_error,
+                                 ": the target leaked into what the model sees"));
+    }
+  } catch (const halfstep::Error& error) {
+    throw RunFailed(error.what());
+  }
+}
+
+}  // namespace capstone

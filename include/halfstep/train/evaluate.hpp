@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// The exact held-out loss of a language model: every token once, summed loss over summed tokens.
+// Not for: means of batch means, or losses that are not over tokens.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <halfstep/autograd/tape.hpp>
+#include <halfstep/autograd/variable.hpp>
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/fma.hpp>
+#include <halfstep/core/micro_batch.hpp>
+#include <halfstep/core/strict_math.hpp>
+#include <halfstep/data/text.hpp>
+#include <halfstep/kernels/cross_entropy.hpp>
+#include <halfstep/tensor/parameters.hpp>
+#include <halfstep/train/step_info.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG::train {
+
+struct EvaluateOptions {
+  int length = 0;  ///< tokens of a window; 0: the model's context
+  int rows = 8;    ///< windows at a time; memory and speed depend on it, the result does not
+};
+
+namespace detail {
+
+/// Adds a window's losses, in order, under the house's floating-point environment.
+template <class A>
+[[nodiscard]] double sum_losses(const core::Compute& compute, std::span<const A> losses) {
+  double sum = 0.0;
+  compute.parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
+    for (const A loss : losses) sum += static_cast<double>(loss);
+  });
+  return sum;
+}
+
+/// Of a ratio of sums over clusters: sqrt(sum (nats_i - mean count_i)^2 n / (n - 1)) / count.
+struct Clusters {
+  std::vector<double> nats;
+  std::vector<std::int64_t> counts;
+
+  [[nodiscard]] double standard_error(const Evaluation& total) const {
+    if (nats.size() < 2) return 0.0;
+    const double mean = total.nats_per_token();
+    double squares = 0.0;
+    for (std::size_t i = 0; i < nats.size(); ++i) {
+      const double off = core::fma(-mean, static_cast<double>(counts[i]), nats[i]);
+      squares = core::fma(off, off, squares);
+    }
+    const auto n = static_cast<double>(nats.size());
+    return std::sqrt(core::rounded(squares * n) / (n - 1.0)) / static_cast<double>(total.count);
+  }
+};
+
+template <class Model>
+[[nodiscard]] int length_of(const Model& model, int wanted, const char* function) {
+  if (wanted > 0) return wanted;
+  if constexpr (requires { model.context(); }) {
+    if (wanted == 0) return model.context();
+  }
+  core::fail<OptionError>(function, ": length is ", wanted,
+                          ". Give the length of a row: the model has no context() to take it from.");
+}
+
+}  // namespace detail
+
+/// The loss of `model` on consecutive windows of `tokens`, the last one shorter: what windows_of
+/// cuts. Each window is seen from its own first token on, so a longer context is a lower loss.
+///
+///   model   model(tape, inputs) gives logits [rows, length, vocabulary]; tape.micro().rows is rows
+///   tape    begun here, recording nothing: no dropout, no gradients
+///
+/// The sum is over tokens in their order and in double, whatever `rows` is.
+/// @throws DataError for fewer than two tokens or one that the model does not know.
+template <class Model>
+[[nodiscard]] Evaluation evaluate_tokens(const Model& model, Tape& tape,
+                                         std::span<const std::int32_t> tokens,
+                                         const EvaluateOptions& options = {}) {
+  const int length = detail::length_of(model, options.length, "evaluate");
+  if (options.rows < 1) {
+    core::fail<OptionError>("evaluate: rows is ", options.rows, "; wanted at least 1");
+  }
+  const std::vector<data::Window> windows = data::windows_of(tokens, length);
+  if (windows.empty()) {
+    core::fail<DataError>("evaluate: ", tokens.size(), " tokens; at least 2 are needed, one to see ",
+                          "and one to predict. Use a longer text or a larger held-out fraction.");
+  }
+  Evaluation result;
+  detail::Clusters clusters;
+  const auto full = static_cast<std::size_t>(length);
+  for (std::size_t w = 0; w < windows.size();) {
+    // Windows of one length lie one after the other in the tokens, so a batch of them is a range.
+    std::size_t rows = 1;
+    while (windows[w].inputs.size() == full && rows < static_cast<std::size_t>(options.rows) &&
+           w + rows < windows.size() && windows[w + rows].inputs.size() == full) {
+      ++rows;
+    }
+    const std::size_t size = windows[w].inputs.size();
+    const std::span<const std::int32_t> inputs{windows[w].inputs.data(), rows * size};
+    const std::span<const std::int32_t> targets{windows[w].targets.data(), rows * size};
+    tape.begin(MicroBatch{.rows = static_cast<int>(rows)}, Record::nothing);
+    const auto logits = model(tape, inputs);
+    const auto values = logits.value();
+    using A = std::remove_const_t<typename decltype(values)::element_type>;
+    std::vector<A> losses(targets.size()), lse(targets.size());
+    const core::Compute compute = tape.runtime().compute();
+    const auto sums = kernels::cross_entropy<A>(compute, values, targets, losses, lse);
+    result.correct += sums.correct;
+    for (std::size_t row = 0; row < rows; ++row) {
+      const double nats =
+          detail::sum_losses<A>(compute, std::span<const A>(losses).subspan(row * size, size));
+      clusters.nats.push_back(nats);
+      clusters.counts.push_back(static_cast<std::int64_t>(size));
+      result.count += static_cast<std::int64_t>(size);
+    }
+    w += rows;
+  }
+  tape.runtime().compute().parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
+    for (const double nats : clusters.nats) result.nats += nats;
+    result.standard_error = clusters.standard_error(result);
+  });
+  return result;
+}
+
+/// The held-out part of a text, with the bytes that its targets stand for.
+template <class Model>
+[[nodiscard]] Evaluation evaluate(const Model& model, Tape& tape, const data::Text& text,
+                                  const EvaluateOptions& options = {}) {
+  Evaluation result = evaluate_tokens(model, tape, text.held_out(), options);
+  result.bytes = text.tokenizer().count_bytes(text.held_out().subspan(1));
+  return result;
+}
+
+/// As above, on a tape of its own.
+template <class Model, class T>
+[[nodiscard]] Evaluation evaluate(const Model& model, Parameters<T>& parameters,
+                                  const data::Text& text, const EvaluateOptions& options = {}) {
+  Tape tape(parameters.runtime());
+  return evaluate(model, tape, text, options);
+}
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG::train

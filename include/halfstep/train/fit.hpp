@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT
+// The training loop for a language model on a text: windows, updates, schedule, evaluation, hooks.
+// It calls nothing that a loop of one's own cannot call; README has that loop.
+// Not for: other data or losses: write the loop, it is twenty lines.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <halfstep/autograd/ops/cross_entropy.hpp>
+#include <halfstep/autograd/tape.hpp>
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/strict_math.hpp>
+#include <halfstep/data/text.hpp>
+#include <halfstep/mixed/gradient_accumulator.hpp>
+#include <halfstep/mixed/loss_scaler.hpp>
+#include <halfstep/mixed/master_weights.hpp>
+#include <halfstep/numeric/element.hpp>
+#include <halfstep/numeric/fp16.hpp>
+#include <halfstep/optim/adamw.hpp>
+#include <halfstep/optim/warmup_cosine.hpp>
+#include <halfstep/tensor/parameters.hpp>
+#include <halfstep/train/evaluate.hpp>
+#include <halfstep/train/step_info.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG::train {
+
+struct FitOptions {
+  std::int64_t steps = 1000;     ///< iterations: windows begun, skipped updates included
+  float lr = 1e-3F;              ///< at the end of the warm-up
+  float min_lr = 1e-4F;          ///< where the cosine ends
+  std::int64_t warmup = 100;     ///< updates
+  float clip = 1.0F;             ///< limit of the gradient's norm; 0: no clipping
+  int rows = 8;                  ///< rows of a micro-batch
+  int length = 0;                ///< tokens of a row; 0: the model's context
+  int accumulate = 1;            ///< micro-batches of a window
+  std::int64_t evaluate_every = 0;   ///< iterations between evaluations; 0: one, at the end
+  int most_skips = 50;           ///< skipped updates in a row that end the run: it has diverged
+  // The rest is for the short form alone, which makes its own optimizer and scaler.
+  double weight_decay = 0.1;     ///< of weights and tables; norms and biases do not decay
+  double beta1 = 0.9, beta2 = 0.99;
+};
+
+/// What is called while a loop runs; an empty one is not.
+struct Hooks {
+  std::function<void(const StepInfo&)> on_step{};
+  std::function<void(const EvaluationInfo&)> on_evaluate{};
+  std::function<bool()> should_stop{};   ///< asked before each iteration; true ends the run there
+};
+
+struct FitResult {
+  std::int64_t iterations = 0;
+  std::int64_t steps = 0;           ///< updates applied, all the optimizer's, earlier ones included
+  std::int64_t skipped = 0;
+  std::int64_t micro_batches = 0;   ///< whose backward pass was done
+  std::int64_t tokens = 0;          ///< targets trained on
+  double train_loss = 0.0;          ///< nats a token, mean over the last 50 updates or fewer
+  double held_out = 0.0;            ///< nats a token, of the last evaluation
+  Evaluation evaluation{};          ///< all of it
+  double train_seconds = 0.0;       ///< of windows and updates, without evaluations and hooks
+  double median_step_seconds = 0.0; ///< of one window with its update
+  std::uint64_t flops = 0;          ///< useful operations of windows and updates, counted in kernels
+  std::uint64_t weights_hash = 0;   ///< of the weights in full precision, see tensor/hash.hpp
+
+  [[nodiscard]] double tokens_per_second() const {
+    return train_seconds > 0.0 ? static_cast<double>(tokens) / train_seconds : 0.0;
+  }
+};
+
+namespace detail {
+
+using Clock = std::chrono::steady_clock;
+[[nodiscard]] inline double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+inline void check(const FitOptions& options) {
+  const auto at_least = [](const char* name, std::int64_t value, std::int64_t least) {
+    if (value < least) {
+      core::fail<OptionError>("fit: ", name, " is ", value, "; wanted at least ", least);
+    }
+  };
+  at_least("steps", options.steps, 1);
+  at_least("rows", options.rows, 1);
+  at_least("accumulate", options.accumulate, 1);
+  at_least("warmup", options.warmup, 0);
+  at_least("evaluate_every", options.evaluate_every, 0);
+  at_least("most_skips", options.most_skips, 1);
+  if (!(options.clip >= 0.0F)) {
+    core::fail<OptionError>("fit: clip is ", options.clip, "; wanted a limit above 0, or 0 for none");
+  }
+}
+
+/// A pass that records nothing still keeps every op's output until the next begin. A quarter of the
+/// rows keeps it below a training pass, segments or not, so that evaluating sets no peak.
+[[nodiscard]] inline int evaluation_rows(const FitOptions& options) { return (options.rows + 3) / 4; }
+
+/// What went wrong when a number is not finite, and what to do.
+[[noreturn]] inline void fail_non_finite(const char* what, double value, const StepInfo& info,
+                                         const std::string& where) {
+  core::fail<NumericError>("fit: the ", what, " of iteration ", info.iteration, " is ",
+                           std::isnan(value) ? std::string("nan") : core::text(value), where,
+                           " (lr ", info.lr, ", loss scale ", info.scale,
+                           "). Lower lr, lengthen the warm-up or set clip; with fp16 use a dynamic "
+                           "loss scale.");
+}
+
+/// Keeps the last losses and every step's time.
+struct History {
+  std::vector<double> losses, seconds;
+
+  [[nodiscard]] double recent_loss() const {
+    const std::size_t n = std::min<std::size_t>(losses.size(), 50);
+    double sum = 0.0;
+    for (std::size_t i = losses.size() - n; i < losses.size(); ++i) sum += losses[i];
+    return n == 0 ? 0.0 : sum / static_cast<double>(n);
+  }
+  [[nodiscard]] double median_seconds() {
+    if (seconds.empty()) return 0.0;
+    const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
+    std::nth_element(seconds.begin(), middle, seconds.end());
+    return *middle;
+  }
+};
+
+}  // namespace detail
+
+/// Runs `options.steps` windows from `first_iteration` on, then evaluates. Windows, crops and dropout
+/// are keyed by the iteration, learning rates by optimizer.steps().
+///
+///   model        model(tape, inputs) gives logits [rows, length, vocabulary], as nn::Gpt does; a
+///                lambda around a model may do more
+///   tape         of the same Runtime as the parameters
+///   accumulator  of the same parameters, made with `scaler`
+///
+/// A loss or gradient that is not finite ends the run, unless the loss scale is dynamic: then the
+/// update is skipped, the scale falls, and only `most_skips` skips in a row end it.
+///
+/// @throws NumericError naming the iteration for those; OptionError for options out of range;
+/// DataError if the text is shorter than a row.
+template <class Model, class T, class Optimizer>
+FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
+              mixed::GradientAccumulator<T>& accumulator, const mixed::LossScaler& scaler,
+              const data::Text& text, const FitOptions& options = {}, const Hooks& hooks = {},
+              std::int64_t first_iteration = 0) {
+  detail::check(options);
+  const int length = detail::length_of(model, options.length, "fit");
+  text.require_context(length);
+  const optim::WarmupCosine schedule{options.lr, options.min_lr, options.warmup, options.steps};
+  const auto start = detail::Clock::now();
+  detail::History history;
+  FitResult result;
+  data::Batch batch;
+  int skips_in_a_row = 0;
+
+  const auto evaluate_now = [&](std::int64_t done) {
+    EvaluationInfo info{.iteration = done, .iterations = options.steps, .step = optimizer.steps()};
+    info.evaluation = evaluate(model, tape, text, {.length = length, .rows = detail::evaluation_rows(options)});
+    info.seconds = detail::seconds_since(start);
+    result.evaluation = info.evaluation;
+    // Under the house's floating-point environment, as every figure that runs are compared by.
+    tape.runtime().compute().parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
+      result.held_out = info.evaluation.nats_per_token();
+    });
+    if (hooks.on_evaluate) hooks.on_evaluate(info);
+  };
+
+  std::int64_t iteration = first_iteration;
+  std::int64_t evaluated = -1;
+  for (; iteration < options.steps; ++iteration) {
+    if (hooks.should_stop && hooks.should_stop()) break;
+    const auto began = detail::Clock::now();
+    const std::uint64_t flops_before = tape.runtime().counters().flops;
+    StepInfo info{.iteration = iteration, .iterations = options.steps};
+    info.lr = schedule(optimizer.steps());
+    {
+      auto window = accumulator.begin(tape, iteration,
+                                      {.micro_batches = options.accumulate,
+                                       .rows = options.rows,
+                                       .targets_per_row = length});
+      for (const MicroBatch& micro : window) {
+        text.batch(micro, length, batch);
+        tape.begin(micro);
+        window.backward(tape, cross_entropy(model(tape, batch.inputs), batch.targets));
+        ++result.micro_batches;
+      }
+      info.tokens = static_cast<std::int64_t>(window.count());
+      info.loss = window.loss();
+      info.scale = scaler.scale();
+      if (!std::isfinite(info.loss) && !scaler.dynamic()) {
+        detail::fail_non_finite("loss", info.loss, info, "");
+      }
+      auto gradients = std::move(window).unscale();
+      const auto outcome =
+          options.clip > 0.0F
+              ? optimizer.step(std::move(gradients).clip_norm(options.clip), info.lr)
+              : optimizer.step(std::move(gradients), info.lr);
+      info.norm = outcome.norm;
+      info.clipped_by = outcome.clipped_by;
+      info.applied = outcome.applied;
+      info.first_bad = outcome.first_bad;
+    }
+    skips_in_a_row = info.applied ? 0 : skips_in_a_row + 1;
+    if (!info.applied) {
+      ++result.skipped;
+      if (!scaler.dynamic() || skips_in_a_row >= options.most_skips) {
+        detail::fail_non_finite("gradient", info.norm, info,
+                                core::text(" in '", info.first_bad, "', the update of which was skipped ",
+                                           skips_in_a_row, " times in a row"));
+      }
+    }
+    info.step = optimizer.steps();
+    info.step_seconds = detail::seconds_since(began);
+    info.seconds = detail::seconds_since(start);
+    result.tokens += info.tokens;
+    result.flops += tape.runtime().counters().flops - flops_before;
+    result.train_seconds += info.step_seconds;
+    if (info.applied) history.losses.push_back(info.loss);
+    history.seconds.push_back(info.step_seconds);
+    if (hooks.on_step) hooks.on_step(info);
+    if (options.evaluate_every > 0 && (iteration + 1) % options.evaluate_every == 0) {
+      evaluate_now(iteration + 1);
+      evaluated = iteration + 1;
+    }
+  }
+  if (evaluated != iteration) evaluate_now(iteration);
+  if (!std::isfinite(result.held_out)) {
+    core::fail<NumericError>("fit: the held-out loss after iteration ", iteration, " is ",
+                             result.held_out, ". The last updates have broken the weights: lower lr ",
+                             "or set clip.");
+  }
+  result.iterations = iteration;
+  result.steps = optimizer.steps();
+  tape.runtime().compute().parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
+    result.train_loss = history.recent_loss();
+  });
+  result.median_step_seconds = history.median_seconds();
+  result.weights_hash = optimizer.weights_hash();
+  return result;
+}
+
+/// The short form: AdamW, with float master weights where T is a 16-bit format, a dynamic loss scale
+/// for fp16, clipping, and the schedule that the options name.
+template <class Model, class T>
+FitResult fit(const Model& model, Parameters<T>& parameters, const data::Text& text,
+              const FitOptions& options = {}, const Hooks& hooks = {}) {
+  const optim::AdamWOptions adamw{
+      .beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = options.weight_decay};
+  mixed::MasterWeights<optim::AdamW, T> optimizer(parameters, adamw);
+  mixed::LossScaler scaler = std::same_as<T, fp16> ? mixed::LossScaler() : mixed::LossScaler::fixed(1.0F);
+  mixed::GradientAccumulator<T> accumulator(parameters, scaler);
+  Tape tape(parameters.runtime());
+  return fit(model, tape, optimizer, accumulator, scaler, text, options, hooks);
+}
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG::train

@@ -1,0 +1,156 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# bad_input.sh CASE CAPSTONE: gives the program one kind of bad input and wants three things: a
+# message that says what to do, the right exit code, and the directory of the run as it was.
+set -u
+case=$1
+capstone=$2
+work=$(mktemp -d)
+mounted=
+cleanup() {
+  [ -z "$mounted" ] || umount "$mounted"
+  rm -rf "$work"
+}
+trap cleanup EXIT
+
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+
+# A run's directory that already holds an earlier run's files.
+out=$work/out
+mkdir "$out"
+echo "earlier weights" > "$out/weights.safetensors"
+echo "earlier metrics" > "$out/metrics.jsonl"
+awk 'BEGIN { for (i = 0; i < 400; i++) printf "the quick brown fox number %d jumps over the lazy dog\n", i }' \
+  > "$work/text.txt"
+state() { (cd "$out" && ls -a && cat -- * 2>/dev/null); }
+small="--layers 1 --heads 2 --width 16 --context 16 --batch 2 --steps 3 --warmup 1"
+
+# refuses CODE TEXT... -- ARGUMENTS: the program must say each TEXT, exit with CODE, change nothing.
+refuses() {
+  code=$1
+  shift
+  : > "$work/wanted"
+  while [ "$1" != "--" ]; do
+    printf '%s\n' "$1" >> "$work/wanted"
+    shift
+  done
+  shift
+  before=$(state)
+  "$capstone" "$@" > "$work/stdout" 2> "$work/stderr"
+  got=$?
+  cat "$work/stderr"
+  [ "$got" -eq "$code" ] || fail "exit code $got, wanted $code"
+  while IFS= read -r text; do
+    grep -qF -- "$text" "$work/stderr" || fail "the message lacks '$text'"
+  done < "$work/wanted"
+  [ "$before" = "$(state)" ] || fail "the directory has changed: $(ls -a "$out")"
+  # And where there was no directory, there is none afterwards.
+  [ ! -e "$work/new" ] || fail "a directory was left behind"
+}
+train() { echo train --data "$work/text.txt" --out "$1" $small; }
+
+case $case in
+  empty_data)
+    : > "$work/empty.txt"
+    refuses 2 "is empty" "Give a file with text" -- train --data "$work/empty.txt" --out "$out"
+    refuses 2 "give --data FILE" -- train --out "$out"
+    ;;
+  missing_data)
+    refuses 2 "no-such-file.txt" "Is the path right?" -- train --data "$work/no-such-file.txt" --out "$out"
+    refuses 2 "no-such-file.txt" -- train --data "$work/no-such-file.txt" --out "$work/new"
+    ;;
+  short_text)
+    printf 'a short text, of one line only' > "$work/short.txt"
+    refuses 2 "context of 64" "shorter context" -- train --data "$work/short.txt" --out "$out" --context 64
+    ;;
+  width_not_divisible)
+    refuses 2 "--width 50" "--heads 4" "48 or 52" -- train --data "$work/text.txt" --out "$out" \
+      --width 50 --heads 4
+    ;;
+  token_out_of_range)
+    "$capstone" $(train "$work/run") > /dev/null 2>&1 || fail "the run itself"
+    printf 'a text with \303\251 in it' > "$work/foreign.txt"
+    out=$work/run
+    refuses 2 "U+e9" "byte 12" "not one of the" -- eval --out "$work/run" --data "$work/foreign.txt"
+    refuses 2 "U+e9" -- sample --out "$work/run" --prompt "$(printf '\303\251')"
+    # A tokenizer with one symbol more than the weights know.
+    sed -i 's/^\(halfstep-tokenizer 1 [a-z_]* \)\(.*\)$/\1\2/' "$work/run/tokenizer.txt"
+    count=$(sed -n '1s/.* //p' "$work/run/tokenizer.txt")
+    sed -i "1s/ $count\$/ $((count + 1))/" "$work/run/tokenizer.txt"
+    echo 1f600 >> "$work/run/tokenizer.txt"
+    refuses 2 "tokens.table" "config.json" -- sample --out "$work/run" --prompt a
+    ;;
+  non_finite_loss)
+    refuses 1 "iteration" "Lower lr" -- $(train "$out") --lr 1e30 --steps 20 --clip 0
+    refuses 1 "iteration" "Lower lr" -- $(train "$work/new") --lr 1e30 --steps 20 --clip 0
+    ;;
+  full_disk)
+    mkdir "$work/disk"
+    if ! mount -t tmpfs -o size=1m tmpfs "$work/disk" 2> /dev/null; then
+      [ "${HALFSTEP_REQUIRE_ALL:-0}" = 1 ] && fail "HALFSTEP_REQUIRE_ALL=1, and mount needs root"
+      echo "halfstep skip: mounting a tmpfs of 1 MiB needs root"
+      exit 0
+    fi
+    mounted=$work/disk
+    mkdir "$work/disk/out"
+    out=$work/disk/out
+    echo "earlier weights" > "$out/weights.safetensors"
+    # Too large from the start: said before training.
+    refuses 2 "room for" "Free some space" -- $(train "$out") --layers 4 --width 128
+    # Fills while the run is under way: another writer takes the space once training has begun.
+    before=$(state)
+    "$capstone" $(train "$out") --steps 300 --width 32 --batch 16 > "$work/stdout" 2> "$work/stderr" &
+    run=$!
+    while [ ! -s "$out/metrics.jsonl.part" ] && kill -0 $run 2> /dev/null; do :; done
+    dd if=/dev/zero of="$work/disk/filler" bs=4k 2> /dev/null
+    wait $run
+    got=$?
+    cat "$work/stderr"
+    [ $got -eq 1 ] || fail "exit code $got, wanted 1"
+    grep -qi "no space left" "$work/stderr" || fail "the message lacks the cause"
+    [ "$before" = "$(state)" ] || fail "the directory has changed: $(ls -a "$out")"
+    ;;
+  unknown_option)
+    refuses 2 "--layrs" "Did you mean --layers?" -- train --data "$work/text.txt" --out "$out" --layrs 3
+    refuses 2 "--tempratur" "Did you mean --temperature?" -- sample --out "$out" --tempratur 1
+    refuses 2 "'stray'" "Options begin with --" -- train stray --data "$work/text.txt" --out "$out"
+    ;;
+  unknown_key)
+    echo '{"width": 32, "weight-decai": 0.1}' > "$work/config.json"
+    refuses 2 "weight-decai" "Did you mean weight-decay?" -- train --data "$work/text.txt" --out "$out" \
+      --config "$work/config.json"
+    echo '{"width": "wide"}' > "$work/config.json"
+    refuses 2 "'width'" "wanted a number" -- train --data "$work/text.txt" --out "$out" --config "$work/config.json"
+    echo '{"steps": 1.5}' > "$work/config.json"
+    refuses 2 "'steps'" "whole number" -- train --data "$work/text.txt" --out "$out" --config "$work/config.json"
+    ;;
+  unknown_command) refuses 2 "unknown command trian" "Did you mean train?" -- trian --out "$out" ;;
+  unknown_preset)
+    refuses 2 "nanogpt-gpu" "Did you mean nanogpt-cpu?" -- train --data "$work/text.txt" --out "$out" \
+      --preset nanogpt-gpu
+    refuses 2 "--format is fp8_e4m3" "not for" -- train --data "$work/text.txt" --out "$out" --format fp8_e4m3
+    ;;
+  bad_number)
+    refuses 2 "--steps is 'ten'" "whole number" -- train --data "$work/text.txt" --out "$out" --steps ten
+    refuses 2 "--lr is '1,5'" "a number" -- train --data "$work/text.txt" --out "$out" --lr 1,5
+    refuses 2 "--dropout is 1" "[0, 1)" -- train --data "$work/text.txt" --out "$out" --dropout 1
+    refuses 2 "--layers is '99999999999'" "out of range" -- train --data "$work/text.txt" --out "$out" \
+      --layers 99999999999
+    refuses 2 "--recompute" "from 1 to the 4 layers" -- train --data "$work/text.txt" --out "$out" \
+      --recompute segments:5
+    ;;
+  bad_json)
+    echo '{"width": ' > "$work/config.json"
+    refuses 2 "is not JSON" -- train --data "$work/text.txt" --out "$out" --config "$work/config.json"
+    ;;
+  out_is_a_file)
+    echo file > "$work/file"
+    refuses 2 "no directory" -- $(train "$work/file")
+    [ "$(cat "$work/file")" = file ] || fail "the file has changed"
+    ;;
+  *) fail "unknown case $case" ;;
+esac
+echo "ok: $case"

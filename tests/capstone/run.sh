@@ -1,0 +1,164 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# run.sh CASE CAPSTONE: whole runs of the program, and what they leave behind.
+set -u
+case=$1
+capstone=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+fail() {
+  echo "FAILED: $*" >&2
+  exit 1
+}
+# A text of 60 kB that is neither random nor one line again and again.
+awk 'BEGIN {
+  split("the a king river stone house of and in under came went saw built lost found", w, " ")
+  x = 12345
+  for (i = 0; i < 12000; i++) {
+    x = (x * 1103515245 + 12345) % 2147483648
+    printf "%s%s", w[int(x / 65536) % 16 + 1], (i % 11 == 10 ? ".\n" : " ")
+  }
+}' > "$work/text.txt"
+
+# run NAME ARGUMENTS...: trains in $work/NAME.
+run() {
+  name=$1
+  shift
+  "$capstone" train --out "$work/$name" "$@" > "$work/$name.log" 2>&1 ||
+    { cat "$work/$name.log"; fail "run $name"; }
+}
+hash_run() {
+  name=$1
+  shift
+  run "$name" --preset hash --data "$work/text.txt" --threads 1 "$@"
+}
+value() { sed -n "s/^ *\"$2\": \"\\{0,1\\}\\([^\",]*\\).*/\\1/p" "$work/$1/summary.json" | head -n 1; }
+hash_of() { value "$1" weights_hash; }
+same() { [ "$(hash_of "$1")" = "$(hash_of "$2")" ] || fail "$1 $(hash_of "$1") and $2 $(hash_of "$2") differ"; }
+other() { [ "$(hash_of "$1")" != "$(hash_of "$2")" ] || fail "$1 and $2 have one hash, $(hash_of "$1")"; }
+cpu_has() { grep -qw "$1" /proc/cpuinfo; }
+paths() {
+  echo portable
+  cpu_has avx2 && cpu_has fma && echo avx2
+  cpu_has avx512bw && cpu_has avx512vl && cpu_has avx512dq && echo avx512
+}
+
+case $case in
+  files)
+    hash_run a --eval-every 10
+    for file in summary.json metrics.jsonl weights.safetensors tokenizer.txt config.json sample.txt; do
+      [ -s "$work/a/$file" ] || fail "$file is missing or empty"
+    done
+    [ "$(ls "$work/a" | wc -l)" -eq 6 ] || fail "there is more: $(ls "$work/a")"
+    for key in format steps parameters seed threads isa train_loss val_loss val_bits_per_byte \
+      ngram_bits_per_byte tokens_per_second ms_per_step_median skipped_steps micro_batches peak_bytes \
+      total weights gradients master moments activations recompute workspace packed weights_hash; do
+      grep -q "\"$key\":" "$work/a/summary.json" || fail "summary.json lacks $key"
+    done
+    [ "$(value a micro_batches)" -eq 40 ] || fail "micro_batches $(value a micro_batches), wanted 40"
+    [ "$(value a steps)" -eq 20 ] || fail "steps"
+    hash_of a | grep -qxE '[0-9a-f]{16}' || fail "weights_hash $(hash_of a) is not 16 hex digits"
+    [ "$(grep -c '"kind":"step"' "$work/a/metrics.jsonl")" -eq 20 ] || fail "steps in metrics.jsonl"
+    [ "$(grep -c '"kind":"evaluation"' "$work/a/metrics.jsonl")" -eq 2 ] || fail "evaluations in metrics.jsonl"
+    # The resolved configuration makes the same run.
+    "$capstone" train --config "$work/a/config.json" --out "$work/b" > "$work/b.log" 2>&1 || fail "from config.json"
+    same a b
+    ;;
+  precedence)
+    echo '{"lr": 0.002, "steps": 3, "width": 24}' > "$work/config.json"
+    run a --data "$work/text.txt" --preset hash --config "$work/config.json" --steps 2
+    grep -q '"steps": 2' "$work/a/config.json" || fail "a flag comes before the file"
+    grep -q '"lr": 0.002' "$work/a/config.json" || fail "the file comes before the preset"
+    grep -q '"heads": 3' "$work/a/config.json" || fail "the preset comes before the default"
+    grep -q '"held-out": 0.1' "$work/a/config.json" || fail "the default comes last"
+    [ "$(value a steps)" -eq 2 ] || fail "what is written is not what ran"
+    ;;
+  eval_and_sample)
+    for format in float bf16 fp16; do
+      hash_run $format --format $format
+      "$capstone" eval --out "$work/$format" > "$work/one.txt" || fail "eval $format"
+      "$capstone" eval --out "$work/$format" --batch 3 > "$work/other.txt" || fail "eval $format"
+      cmp "$work/one.txt" "$work/other.txt" || fail "$format: the loss depends on the batch"
+      grep -qx "val_loss $(value $format val_loss)" "$work/one.txt" ||
+        fail "$format: eval says $(cat "$work/one.txt"), training said $(value $format val_loss)"
+      "$capstone" sample --out "$work/$format" --length 40 --seed 5 > "$work/s1" || fail "sample $format"
+      "$capstone" sample --out "$work/$format" --length 40 --seed 5 > "$work/s2" || fail "sample $format"
+      "$capstone" sample --out "$work/$format" --length 40 --seed 6 > "$work/s3" || fail "sample $format"
+      cmp "$work/s1" "$work/s2" || fail "$format: one seed, two samples"
+      cmp -s "$work/s1" "$work/s3" && fail "$format: two seeds, one sample"
+    done
+    ;;
+  equal_hashes)
+    for format in float bf16 fp16; do
+      hash_run $format-1 --format $format --dropout 0.1
+      for threads in 2 3; do
+        hash_run $format-$threads --format $format --dropout 0.1 --threads $threads
+        same $format-1 $format-$threads
+      done
+      for path in $(paths); do
+        HALFSTEP_ISA=$path hash_run $format-$path --format $format --dropout 0.1
+        same $format-1 $format-$path
+        [ "$(value $format-$path isa)" = $path ] || fail "asked for $path, ran $(value $format-$path isa)"
+      done
+      hash_run $format-segments --format $format --dropout 0.1 --recompute segments:2
+      same $format-1 $format-segments
+      [ "$(value $format-1 replayed_ops)" -eq 0 ] || fail "replayed without segments"
+      [ "$(value $format-segments replayed_ops)" -gt 0 ] || fail "segments, and nothing replayed"
+    done
+    other float-1 bf16-1
+    other bf16-1 fp16-1
+    ;;
+  other_hashes)
+    hash_run a
+    hash_run again
+    same a again
+    hash_run seed --seed 2
+    hash_run clip --clip 0.1
+    hash_run dropout --dropout 0.1
+    hash_run decay --weight-decay 0.3
+    hash_run biases --bias false
+    sed 's/king/queen/g' "$work/text.txt" > "$work/other.txt"
+    run text --preset hash --data "$work/other.txt" --threads 1
+    for name in seed clip dropout decay biases text; do other a $name; done
+    ;;
+  grammar)
+    run a --data grammar --preset hash --steps 30
+    floor=$(value a floor_nats_per_character)
+    [ -n "$floor" ] || fail "no floor in summary.json"
+    awk "BEGIN { exit !($(value a val_loss) > $floor) }" || fail "the loss is below the floor"
+    grep -q "^floor" "$work/a.log" || fail "the floor is not printed"
+    ;;
+  predicted_peak)
+    # To the byte, in each format, with accumulation and segments.
+    for format in float bf16 fp16; do
+      for more in "--accumulate 1" "--accumulate 4" "--accumulate 5 --recompute segments:2" "--batch 7 --context 20"; do
+        hash_run p --format $format --steps 2 $more
+        [ "$(value p predicted_peak_bytes)" -eq "$(value p total)" ] ||
+          fail "$format $more: predicted $(value p predicted_peak_bytes), counted $(value p total)"
+        rm -r "$work/p"
+      done
+    done
+    ;;
+  formats)
+    # A scale that is far too large at first costs updates, and only those.
+    hash_run high --format fp16 --loss-scale dynamic:1073741824
+    [ "$(value high skipped_steps)" -gt 0 ] || fail "fp16 at 2^30 skipped nothing"
+    [ $(($(value high steps) + $(value high skipped_steps))) -eq "$(value high iterations)" ] || fail "counts"
+    hash_run bf16 --format bf16
+    [ "$(value bf16 skipped_steps)" -eq 0 ] || fail "bf16 skipped"
+    head -c 4000 "$work/bf16/weights.safetensors" | tr -d '\000' | grep -aq '"dtype":"BF16"' || fail "dtype of the weights"
+    ;;
+  nanogpt_hashes)
+    common="--preset nanogpt-cpu --data $work/text.txt --steps 200"
+    run one $common --threads 1
+    run two $common --threads 2
+    same one two
+    for path in $(paths); do
+      HALFSTEP_ISA=$path run $path $common --threads 2
+      same one $path
+    done
+    ;;
+  *) fail "unknown case $case" ;;
+esac
+echo "ok: $case"

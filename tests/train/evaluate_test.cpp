@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <halfstep/autograd/ops/constant.hpp>
+#include <halfstep/nn/gpt.hpp>
+#include <halfstep/train/evaluate.hpp>
+
+namespace hs = halfstep;
+using testing::HasSubstr;
+
+namespace {
+
+/// Says the same whatever it sees: token t has logit t * log 2, so p(t) = 2^t / (2^V - 1).
+struct Fixed {
+  int vocabulary = 3;
+  [[nodiscard]] int context() const { return 4; }
+  hs::Variable<float> operator()(hs::Tape& tape, std::span<const std::int32_t> ids) const {
+    std::vector<float> logits;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+      for (int t = 0; t < vocabulary; ++t) logits.push_back(static_cast<float>(t) * 0.6931472F);
+    }
+    const auto rows = static_cast<std::int64_t>(tape.micro().rows);
+    return hs::constant<float>(tape, {rows, static_cast<std::int64_t>(ids.size()) / rows, vocabulary}, logits);
+  }
+};
+
+TEST(Evaluate, IsTheSummedLossOverEveryTokenButTheFirst) {
+  hs::Runtime runtime;
+  hs::Tape tape(runtime);
+  const std::vector<std::int32_t> tokens{0, 2, 1, 0, 0, 1, 2, 2, 2, 1, 0};
+  double wanted = 0.0;  // -log p(t) = log 7 - t log 2
+  for (std::size_t i = 1; i < tokens.size(); ++i) wanted += std::log(7.0) - tokens[i] * std::log(2.0);
+  const auto result = hs::train::evaluate_tokens(Fixed{}, tape, tokens, {.rows = 2});
+  EXPECT_EQ(result.count, 10);
+  EXPECT_NEAR(result.nats, wanted, 1e-5);
+  EXPECT_EQ(result.correct, std::count(tokens.begin() + 1, tokens.end(), 2));
+  EXPECT_DOUBLE_EQ(result.nats_per_token(), result.nats / 10.0);
+}
+
+// Windows of 4, 4 and 2 targets with sums L: sqrt(sum (L - mean n)^2 x 3 / 2) / 10.
+TEST(Evaluate, StandardErrorIsThatOfARatioOverWindows) {
+  hs::Runtime runtime;
+  hs::Tape tape(runtime);
+  const std::vector<std::int32_t> tokens{0, 2, 1, 0, 0, 1, 2, 2, 2, 1, 0};
+  const double a = std::log(7.0), b = std::log(2.0);
+  const double sums[]{4 * a - 3 * b, 4 * a - 7 * b, 2 * a - 1 * b};
+  const double counts[]{4, 4, 2};
+  const double mean = (10 * a - 11 * b) / 10;
+  double squares = 0.0;
+  for (int i = 0; i < 3; ++i) squares += (sums[i] - mean * counts[i]) * (sums[i] - mean * counts[i]);
+  EXPECT_NEAR(hs::train::evaluate_tokens(Fixed{}, tape, tokens).standard_error, std::sqrt(squares * 1.5) / 10, 1e-6);
+  const std::vector<std::int32_t> one_window{0, 1, 2};
+  EXPECT_EQ(hs::train::evaluate_tokens(Fixed{}, tape, one_window).standard_error, 0.0);
+}
+
+template <class T>
+void expect_one_result_for_every_batch() {
+  hs::Runtime runtime({.threads = 2});
+  hs::Parameters<T> parameters(runtime);
+  const auto text = hs::data::Text::from_string(std::string("the quick brown fox jumps over a lazy dog, ") +
+                                                std::string(40, 'x') + " and then it sleeps for a while near the fence.",
+                                                {.held_out = 0.8});
+  const hs::nn::Gpt<T> gpt(parameters, {.vocabulary = text.vocabulary(), .context = 7, .layers = 2, .heads = 2, .width = 8});
+  const auto one = hs::train::evaluate(gpt, parameters, text, {.rows = 1});
+  EXPECT_EQ(one.count, static_cast<std::int64_t>(text.held_out().size()) - 1);
+  EXPECT_EQ(one.bytes, one.count);
+  for (const int rows : {2, 3, 8, 100}) {
+    const auto other = hs::train::evaluate(gpt, parameters, text, {.rows = rows});
+    EXPECT_EQ(other.nats, one.nats) << rows;  // better than promised: the very bits
+    EXPECT_EQ(other.count, one.count) << rows;
+    EXPECT_EQ(other.correct, one.correct) << rows;
+    EXPECT_EQ(other.standard_error, one.standard_error) << rows;
+  }
+  EXPECT_NE(hs::train::evaluate(gpt, parameters, text, {.length = 3}).nats, one.nats);
+}
+TEST(Evaluate, DoesNotDependOnHowManyRowsRunAtATime) {
+  expect_one_result_for_every_batch<float>();
+  expect_one_result_for_every_batch<hs::bf16>();
+}
+
+TEST(Evaluate, CountsTheBytesOfWhatIsPredicted) {
+  hs::Runtime runtime;
+  hs::Parameters<float> parameters(runtime);
+  const auto text = hs::data::Text::from_string("abc\xC3\xA9\xC3\xA9xy\xC3\xA9z", {.held_out = 0.5});  // abcéé|xyéz… by characters
+  const hs::nn::Gpt<float> gpt(parameters, {.vocabulary = text.vocabulary(), .context = 3, .layers = 1, .heads = 1, .width = 4});
+  const auto result = hs::train::evaluate(gpt, parameters, text, {.rows = 1});
+  EXPECT_EQ(result.count, static_cast<std::int64_t>(text.held_out().size()) - 1);
+  EXPECT_EQ(result.bytes, text.tokenizer().count_bytes(text.held_out().subspan(1)));
+  EXPECT_GT(result.bytes, result.count);
+  EXPECT_NEAR(result.bits_per_byte(), result.nats / static_cast<double>(result.bytes) / std::log(2.0), 1e-12);
+}
+
+TEST(Evaluate, SaysWhatItCannotDo) {
+  hs::Runtime runtime;
+  hs::Tape tape(runtime);
+  const auto message = [&](std::span<const std::int32_t> tokens, const hs::train::EvaluateOptions& options) {
+    try {
+      static_cast<void>(hs::train::evaluate_tokens(Fixed{}, tape, tokens, options));
+    } catch (const hs::Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("nothing was thrown");
+  };
+  const std::vector<std::int32_t> one{1}, many{0, 1, 2};
+  EXPECT_THAT(message(one, {}), HasSubstr("1 tokens; at least 2 are needed"));
+  EXPECT_THAT(message(many, {.rows = 0}), HasSubstr("rows is 0"));
+  EXPECT_THAT(message(many, {.length = -1}), HasSubstr("length is -1"));
+}
+
+}  // namespace
