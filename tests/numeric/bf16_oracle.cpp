@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // An independent bf16: values as double, rounding by rint of a scaled double, fma in __float128
-// made odd. Shares no code with the library. links: quadmath
+// made odd. Shares no code with the library.
+// links: quadmath
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
