@@ -25,7 +25,7 @@ program=$(find build/capstone -type f -name capstone -perm -u+x | head -n 1)
 
 text=build/kjv.txt
 data=grammar
-preset=
+preset='--format bf16'
 if need_packages bible-kjv bible-kjv-text; then
   # The labels ("Gen1:1 ") would be a tenth of the text and its easiest part.
   if bible -f 'gen1:1-rev22:21' | sed 's/^[A-Za-z0-9]*[0-9]:[0-9]* //' >"$text.new" &&

@@ -70,7 +70,7 @@ int run(int argc, char** argv) {
   CLI::App app("capstone: a small GPT trained on a text, with halfstep", "capstone");
   app.footer(
       "exit codes: 0 done; 1 the run failed (non-finite loss, full disk, a target that leaked);\n"
-      "2 the command line or the input cannot be used. On 1 and 2 nothing in --out has changed.");
+      "2 the command line or the input cannot be used. On 2, and on 1 unless the target leaked, nothing in --out has changed.");
   app.set_version_flag("--version", HALFSTEP_VERSION);
   Command train(app, "train", "trains; writes weights, tokenizer, metrics and summary to --out",
                 capstone::train_fields());

@@ -14,6 +14,7 @@
 #include <halfstep/core/runtime.hpp>
 #include <halfstep/data/text.hpp>
 #include <halfstep/data/tokenizer.hpp>
+#include <halfstep/mixed/underflow.hpp>
 #include <halfstep/train/step_info.hpp>
 
 #include "options.hpp"
@@ -29,6 +30,7 @@ struct Trained {
   double train_seconds = 0.0, tokens_per_second = 0.0, median_step_seconds = 0.0;
   std::uint64_t weights_hash = 0;
   float loss_scale = 1.0F;
+  halfstep::mixed::Underflow underflow;  ///< of the last step's gradient
   std::uint64_t train_flops = 0;
   std::int64_t replayed_ops = 0;
   std::int64_t predicted_peak = 0;

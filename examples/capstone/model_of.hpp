@@ -97,6 +97,7 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
     result.median_step_seconds = fit.median_step_seconds;
     result.weights_hash = fit.weights_hash;
     result.train_flops = fit.flops;
+    result.underflow = fit.underflow;
     result.replayed_ops = tape.replayed_ops();
     result.peak = runtime.ledger().peak();
     result.at_peak = runtime.ledger().at_peak();

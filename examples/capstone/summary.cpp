@@ -49,6 +49,11 @@ std::string summary_json(const Options& options, const Trained& trained, int thr
   json["ngram_bits_per_byte"] = ngram_bits_per_byte;
   if (floor > 0.0) json["floor_nats_per_character"] = floor;
   json["loss_scale"] = trained.loss_scale;
+  auto& underflow = json["underflow"];  // shares of the last step's non-zero gradients
+  underflow["nonzero"] = trained.underflow.nonzero;
+  underflow["fp16_at_scale_1"] = trained.underflow.share(trained.underflow.fp16);
+  underflow["fp16_at_loss_scale"] = trained.underflow.share(trained.underflow.fp16_scaled);
+  underflow["bf16_at_scale_1"] = trained.underflow.share(trained.underflow.bf16);
   json["train_seconds"] = trained.train_seconds;
   json["tokens_per_second"] = trained.tokens_per_second;
   json["ms_per_step_median"] = trained.median_step_seconds * 1e3;

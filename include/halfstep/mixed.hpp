@@ -7,4 +7,5 @@
 #include <halfstep/mixed/gradient_sums.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/mixed/master_weights.hpp>
+#include <halfstep/mixed/underflow.hpp>
 #include <halfstep/mixed/unscaled.hpp>

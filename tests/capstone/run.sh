@@ -147,6 +147,10 @@ case $case in
     [ $(($(value high steps) + $(value high skipped_steps))) -eq "$(value high iterations)" ] || fail "counts"
     hash_run bf16 --format bf16
     [ "$(value bf16 skipped_steps)" -eq 0 ] || fail "bf16 skipped"
+    # At the loss scale fewer gradients round to zero in fp16, and in bf16 none do.
+    awk "BEGIN { exit !($(value high fp16_at_loss_scale) < $(value high fp16_at_scale_1)) }" ||
+      fail "underflow: $(value high fp16_at_loss_scale) at the scale, $(value high fp16_at_scale_1) at 1"
+    awk "BEGIN { exit !($(value bf16 bf16_at_scale_1) == 0) }" || fail "bf16 underflows"
     head -c 4000 "$work/bf16/weights.safetensors" | tr -d '\000' | grep -aq '"dtype":"BF16"' || fail "dtype of the weights"
     ;;
   nanogpt_hashes)

@@ -23,6 +23,7 @@
 #include <halfstep/mixed/gradient_accumulator.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/mixed/master_weights.hpp>
+#include <halfstep/mixed/underflow.hpp>
 #include <halfstep/numeric/element.hpp>
 #include <halfstep/numeric/fp16.hpp>
 #include <halfstep/optim/adamw.hpp>
@@ -65,6 +66,7 @@ struct FitResult {
   double train_loss = 0.0;          ///< nats a token, mean over the last 50 updates or fewer
   double held_out = 0.0;            ///< nats a token, of the last evaluation
   Evaluation evaluation{};          ///< all of it
+  mixed::Underflow underflow{};     ///< of the last window's gradient
   double train_seconds = 0.0;       ///< of windows and updates, without evaluations and hooks
   double median_step_seconds = 0.0; ///< of one window with its update
   std::uint64_t flops = 0;          ///< useful operations of windows and updates, counted in kernels
@@ -199,6 +201,7 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
         detail::fail_non_finite("loss", info.loss, info, "");
       }
       auto gradients = std::move(window).unscale();
+      if (iteration + 1 == options.steps) result.underflow = mixed::count_underflow(gradients, info.scale);
       const auto outcome =
           options.clip > 0.0F
               ? optimizer.step(std::move(gradients).clip_norm(options.clip), info.lr)
