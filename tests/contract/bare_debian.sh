@@ -26,7 +26,7 @@ mirror=$(cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null |
   sed -n 's/^deb \(\[[^]]*\] \)\{0,1\}\([a-z]*:[^ ]*\) .*/\2/p' | grep -v security | head -n 1)
 [ -n "$mirror" ] || mirror=$(cat /etc/apt/sources.list.d/*.sources 2>/dev/null |
   sed -n 's/^URIs: *\([^ ]*\).*/\1/p' | grep -v security | head -n 1)
-case $mirror in *debian*) ;; *) mirror=${mirror:-http://deb.debian.org/debian} ;; esac
+[ -n "$mirror" ] || skip "apt's sources name no mirror"
 
 mounted=0
 cleanup() {
