@@ -21,7 +21,7 @@ struct Size {
 };
 constexpr Size sizes[]{
     {4, 4, 128, 64, 12},   // 0: nanoGPT's CPU configuration
-    {4, 6, 192, 128, 16},  // 1: about the default run
+    {4, 4, 192, 128, 16},  // 1: the default run of cmake/capstone.sh
     {6, 6, 384, 256, 4},   // 2: S of a quarter of its batch
 };
 

@@ -19,7 +19,7 @@ using namespace halfstep;
 /// Leaves the gradient as it is: the sums keep what the first sweep wrote.
 struct StillTape {
   void attach(tensor::ParameterTable&, tensor::Sink& into) { sink = &into; }
-  void detach(const tensor::ParameterTable&) {}
+  void detach(const tensor::ParameterTable&, const tensor::Sink&) {}
   void set_seed(double value) { kept = value; }
   [[nodiscard]] double seed() const { return kept; }
   [[nodiscard]] bool dry() const { return false; }

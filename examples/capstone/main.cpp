@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <map>
+#include <new>
 #include <span>
 #include <string>
 #include <string_view>
@@ -69,8 +70,9 @@ class Command {
 int run(int argc, char** argv) {
   CLI::App app("capstone: a small GPT trained on a text, with halfstep", "capstone");
   app.footer(
-      "exit codes: 0 done; 1 the run failed (non-finite loss, full disk, a target that leaked);\n"
-      "2 the command line or the input cannot be used. On 2, and on 1 unless the target leaked, nothing in --out has changed.");
+      "exit codes: 0 done; 1 the run failed (non-finite loss, full disk, no memory, a target that leaked);\n"
+      "2 the command line or the input cannot be used. On 2, nothing in --out has changed, nor on 1, unless the\n"
+      "target leaked or the report could not be written.");
   app.set_version_flag("--version", HALFSTEP_VERSION);
   Command train(app, "train", "trains; writes weights, tokenizer, metrics and summary to --out",
                 capstone::train_fields());
@@ -101,17 +103,30 @@ int run(int argc, char** argv) {
   return 2;
 }
 
+/// What was printed may still lie in a buffer, and a full disk shows only when that is written.
+int flushed(int code) {
+  if (code != 0 || (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)) return code;
+  std::fprintf(stderr, "capstone: standard output could not be written. Is its disk full, or its reader gone?\n");
+  return 1;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   try {
-    return run(argc, argv);
+    return flushed(run(argc, argv));
   } catch (const capstone::RunFailed& error) {
+    std::fprintf(stderr, "capstone: %s\n", error.what());
+    return 1;
+  } catch (const halfstep::NumericError& error) {
     std::fprintf(stderr, "capstone: %s\n", error.what());
     return 1;
   } catch (const halfstep::Error& error) {
     std::fprintf(stderr, "capstone: %s\n", error.what());
     return 2;
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "capstone: not enough memory; lower --batch, --context or --width\n");
+    return 1;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "capstone: %s\n", error.what());
     return 1;

@@ -70,7 +70,8 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
   hs::mixed::LossScaler scaler = make_scaler(options);
   hs::mixed::GradientAccumulator<T> accumulator(parameters, scaler);
   hs::mixed::MasterWeights<hs::optim::AdamW, T> optimizer(
-      parameters, {.beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = options.weight_decay});
+      parameters, {.beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps,
+                   .weight_decay = options.weight_decay});
   result.groups = hs::optim::to_string(optimizer.groups());
   if (listeners.on_start) listeners.on_start(result.groups);
   {
@@ -120,6 +121,7 @@ hs::train::Evaluation evaluate_model(const Options& options, hs::Runtime& runtim
   const hs::nn::Gpt<T> gpt(parameters, gpt_options(options, tokenizer.vocabulary()));
   WeightsReader reader(weights_path);
   parameters.visit_state(reader);
+  reader.finish();
   hs::Tape tape(runtime);
   auto result = hs::train::evaluate_tokens(gpt, tape, tokens, {.rows = rows});
   result.bytes = tokenizer.count_bytes(tokens.subspan(1));
@@ -135,6 +137,7 @@ std::string sample_model(const Options& options, hs::Runtime& runtime,
   const hs::nn::Gpt<T> gpt(parameters, gpt_options(options, tokenizer.vocabulary()));
   WeightsReader reader(weights_path);
   parameters.visit_state(reader);
+  reader.finish();
   hs::Tape tape(runtime);
   return hs::train::sample(gpt, tape, tokenizer, what.prompt,
                            {.length = what.length,

@@ -41,6 +41,7 @@ std::span<const Field<Options>> train_fields() {
       Field<O>{"weight-decay", "of weights and tables", &O::weight_decay},
       Field<O>{"beta1", "of AdamW, in [0, 1)", &O::beta1},
       Field<O>{"beta2", "of AdamW, in [0, 1)", &O::beta2},
+      Field<O>{"eps", "of AdamW, added to the root of the second moment", &O::eps},
       Field<O>{"clip", "limit of the gradient's norm; 0: none", &O::clip},
       Field<O>{"loss-scale", "auto, dynamic, dynamic:FIRST or a fixed number; auto: dynamic for fp16, else 1",
                &O::loss_scale},
@@ -194,17 +195,21 @@ void apply_json(Options& options, const Json& json, std::string_view source) {
   for (const auto& [key, value] : json.items()) {
     const auto& field = find<Options>(key, train_fields(), core::text("key in '", source, "':"), "");
     const std::string name = core::text("'", key, "' in '", source, "'");
-    if (key == "preset") continue;
     // Numbers go through the text that is in the file, so that a flag and a key mean the same.
     const bool wants_text = std::holds_alternative<std::string Options::*>(field.member);
     if (value.is_string() && !wants_text) {
-      core::fail<OptionError>(name, " is the text ", value.dump(), "; wanted a ",
+      core::fail<OptionError>(name, " is the text ", value.dump(), "; wanted ",
                               std::holds_alternative<bool Options::*>(field.member) ? "true or false"
-                                                                                    : "number");
+                                                                                    : "a number");
     }
     if (!value.is_string() && !value.is_number() && !value.is_boolean()) {
       core::fail<OptionError>(name, " is ", value.dump(), "; wanted one value");
     }
+    // A fixed loss scale is a number, and may be written as one.
+    if (wants_text && !value.is_string() && !(key == "loss-scale" && value.is_number())) {
+      core::fail<OptionError>(name, " is ", value.dump(), "; wanted a text, in quotes");
+    }
+    if (key == "preset") continue;  // applied before
     set(options, field, value.is_string() ? value.get<std::string>() : value.dump(), name);
   }
 }
@@ -229,7 +234,9 @@ void check(const Options& o) {
           "a finite number of 0 or more");
   require(o.beta1 >= 0.0 && o.beta1 < 1.0, "beta1", o.beta1, "a number in [0, 1)");
   require(o.beta2 >= 0.0 && o.beta2 < 1.0, "beta2", o.beta2, "a number in [0, 1)");
-  require(o.clip >= 0.0F, "clip", o.clip, "a limit above 0, or 0 for none");
+  // Normal in float, in which the update is computed.
+  require(o.eps >= 1e-37 && o.eps <= 1e37, "eps", o.eps, "a number from 1e-37 to 1e37");
+  require(o.clip >= 0.0F && o.clip < 1e38F, "clip", o.clip, "a finite limit above 0, or 0 for none");
   require(o.dropout >= 0.0F && o.dropout < 1.0F, "dropout", o.dropout, "a share in [0, 1)");
   require(o.held_out > 0.0 && o.held_out < 1.0, "held-out", o.held_out, "a share between 0 and 1");
   require(o.tokenizer == "char" || o.tokenizer == "byte", "tokenizer", o.tokenizer, "char or byte");
@@ -238,6 +245,11 @@ void check(const Options& o) {
                                         "for training"
                                       : "float, bf16 or fp16");
   static_cast<void>(segments_of(o));
+  const double tokens = static_cast<double>(o.batch) * o.context * o.accumulate;
+  if (tokens >= 0x1p31) {
+    core::fail<OptionError>("--batch ", o.batch, " x --context ", o.context, " x --accumulate ", o.accumulate,
+                            " are ", tokens, " tokens an update; wanted less than 2^31. Lower one of them.");
+  }
   if (o.width % o.heads != 0) {
     core::fail<OptionError>("--width ", o.width, " does not divide into --heads ", o.heads,
                             ". Choose a multiple of the heads as width: ",
@@ -330,7 +342,12 @@ std::string to_json(const Options& options) {
         },
         field.member);
   }
-  return json.dump(2) + "\n";
+  try {
+    return json.dump(2) + "\n";
+  } catch (const Json::type_error&) {
+    core::fail<OptionError>("--data '", options.data, "' or --out '", options.out,
+                            "' is not UTF-8, so config.json cannot hold it. Rename it, or link to it.");
+  }
 }
 
 Options from_json(std::string_view text, std::string_view source) {

@@ -27,7 +27,7 @@ struct Options {
   int batch = 8, accumulate = 1;
   std::int64_t steps = 1000, warmup = 100, eval_every = 0;
   float lr = 1e-3F, min_lr = 1e-4F, clip = 1.0F;
-  double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99;
+  double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, eps = 1e-8;
   double held_out = 0.1;
   std::uint64_t seed = 1;
   int threads = 0;
@@ -68,6 +68,7 @@ struct Given {
                                        std::span<const Field<ReadOptions>> fields);
 
 /// Every option as a JSON object whose keys are flags: what --config takes.
+/// @throws halfstep::OptionError if a text, a path for instance, is not UTF-8.
 [[nodiscard]] std::string to_json(const Options& options);
 /// The options of such a file. @throws as resolve.
 [[nodiscard]] Options from_json(std::string_view text, std::string_view source);

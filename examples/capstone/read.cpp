@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
+#include <cmath>
 #include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include <halfstep/core/error.hpp>
 #include <halfstep/core/file.hpp>
 #include <halfstep/core/runtime.hpp>
 #include <halfstep/numeric/format.hpp>
@@ -12,6 +14,7 @@
 #include "commands.hpp"
 #include "dataset.hpp"
 #include "model.hpp"
+#include "summary.hpp"
 
 namespace capstone {
 
@@ -45,6 +48,13 @@ void evaluate(const ReadOptions& read) {
   std::string what;
   if (read.data.empty()) {
     const Dataset dataset = load_dataset(run.options, run.tokenizer);
+    const std::string summary = read.out + "/summary.json";
+    const std::string trained_on = data_hash_of(core::read_whole_file(summary), summary);
+    if (!trained_on.empty() && trained_on != hash_text(dataset.text.hash())) {
+      core::fail<halfstep::DataError>("'", run.options.data, "' is not the text that the run was trained on: its "
+                                      "hash is ", hash_text(dataset.text.hash()), ", that in summary.json ",
+                                      trained_on, ". Restore the text, or evaluate another one with --data FILE.");
+    }
     tokens.assign(dataset.text.held_out().begin(), dataset.text.held_out().end());
     what = core::text("the held-out part of '", run.options.data, "'");
   } else {
@@ -54,6 +64,10 @@ void evaluate(const ReadOptions& read) {
   const auto e = halfstep::with_format(run.options.format, [&]<class T> {
     return evaluate_model<T>(run.options, runtime, run.tokenizer, tokens, read.batch, run.weights);
   });
+  if (!std::isfinite(e.nats_per_token())) {
+    core::fail<halfstep::NumericError>("the loss on ", what, " is ", e.nats_per_token(), ": '", run.weights,
+                                       "' holds weights that are not finite, or overflow. Train again.");
+  }
   print(core::text(what, ": ", e.count, " tokens\nval_loss ", core::text(e.nats_per_token()),
                    "\nval_standard_error ", e.standard_error, "\nval_bits_per_byte ", e.bits_per_byte(),
                    "\nval_accuracy ", e.accuracy(), "\n"));

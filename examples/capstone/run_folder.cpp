@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "run_folder.hpp"
 
+#include <cerrno>
 #include <system_error>
 #include <utility>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 namespace capstone {
 
@@ -10,27 +15,63 @@ namespace fs = std::filesystem;
 using halfstep::FileError;
 namespace core = halfstep::core;
 
+namespace {
+
+/// Also for a link without a target, and for what cannot be looked at.
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::symlink_status(path, ignored).type() != fs::file_type::not_found;
+}
+
+}  // namespace
+
+RunFolder::Lock::~Lock() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+bool RunFolder::Lock::take(const fs::path& directory) {
+  descriptor_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  // Where directories cannot be read or locked (some network file systems), runs go unguarded.
+  return descriptor_ < 0 || ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+}
+
 RunFolder::RunFolder(fs::path directory, std::uintmax_t bytes) : directory_(std::move(directory)) {
   std::error_code error;
+  absolute_ = fs::absolute(directory_).lexically_normal();
+  if (!absolute_.has_filename()) absolute_ = absolute_.parent_path();
   // Of a/b/c the outermost missing part is what has to go again if the run fails.
-  fs::path missing = fs::absolute(directory_).lexically_normal();
-  if (!missing.has_filename()) missing = missing.parent_path();
-  while (!fs::exists(missing, error)) {
+  fs::path missing = absolute_;
+  while (!is_there(missing)) {
     made_ = missing;
     missing = missing.parent_path();
   }
   if (!made_.empty() && !fs::create_directories(directory_, error) && error) {
-    const fs::path failed = std::exchange(made_, {});
-    fs::remove_all(failed, error);
+    remove_made();
     core::fail<FileError>("--out '", directory_.string(), "' cannot be made below '", missing.string(),
                           "'. May this user write there?");
   }
   if (!fs::is_directory(directory_, error)) {
-    core::fail<FileError>("--out '", directory_.string(), "' is there and is no directory. Name another.");
+    const bool dangling = fs::is_symlink(absolute_, error) && !fs::exists(absolute_, error);
+    core::fail<FileError>("--out '", directory_.string(),
+                          dangling ? "' is a link without a target. Make the target, or name another."
+                                   : "' is there and is no directory. Name another.");
+  }
+  // Who holds the lock decides what is removed, so a refusal here leaves even what was made above.
+  if (!lock_.take(directory_)) {
+    core::fail<FileError>("--out '", directory_.string(),
+                          "': another run writes there. Wait for it, or name another directory.");
+  }
+  for (const std::string_view name : run_files) {
+    for (const char* end : {"", ".part", ".part.tmp"}) {
+      const fs::path path = directory_ / (std::string(name) + end);
+      if (!is_there(path) || fs::is_regular_file(fs::symlink_status(path, error))) continue;
+      core::fail<FileError>("'", path.string(), "' is there and is no regular file, so a run cannot put its own ",
+                            "in its place. Move it away, or name another --out.");
+    }
   }
   const fs::space_info space = fs::space(directory_, error);
   if (!error && space.available < bytes) {
-    if (!made_.empty()) fs::remove_all(made_, error);
+    remove_made();
     core::fail<FileError>("--out '", directory_.string(), "' has room for ", space.available,
                           " bytes, but the run will write about ", bytes,
                           ". Free some space, or name a directory on another disk.");
@@ -44,7 +85,15 @@ RunFolder::~RunFolder() {
     fs::remove(directory_ / (name + ".part"), ignored);
     fs::remove(directory_ / (name + ".part.tmp"), ignored);
   }
-  if (!made_.empty()) fs::remove_all(made_, ignored);
+  remove_made();
+}
+
+// One by one from the inside, and only what is empty: somebody else's files may be there by now.
+void RunFolder::remove_made() {
+  if (made_.empty()) return;
+  std::error_code error;
+  for (fs::path path = absolute_; fs::remove(path, error) && !error && path != made_; path = path.parent_path()) {
+  }
 }
 
 std::string RunFolder::part(std::string_view name) {

@@ -3,6 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <halfstep/core/error.hpp>
+
 namespace capstone {
 
 namespace core = halfstep::core;
@@ -16,14 +18,30 @@ std::string paths_that_ran(const core::Counters& counters) {
   return names.empty() ? "none" : names;
 }
 
+std::string hash_text(std::uint64_t hash) {
+  constexpr char digits[] = "0123456789abcdef";
+  std::string text(16, '0');
+  for (std::size_t i = 0; i < 16; ++i) text[15 - i] = digits[hash >> (4 * i) & 15U];
+  return text;
+}
+
+std::string data_hash_of(const std::string& json, const std::string& source) {
+  try {
+    return nlohmann::json::parse(json).value("data_hash", std::string());
+  } catch (const nlohmann::json::exception& error) {
+    core::fail<halfstep::FileError>("'", source, "' is no summary of a run: ", error.what());
+  }
+}
+
 std::string summary_json(const Options& options, const Trained& trained, int threads, int vocabulary,
-                         double ngram_bits_per_byte, double floor) {
+                         std::uint64_t data_hash, double ngram_bits_per_byte, double floor) {
   nlohmann::ordered_json json;
   json["schema"] = 1;
   json["version"] = HALFSTEP_VERSION;
   json["format"] = options.format;
   json["preset"] = options.preset;
   json["data"] = options.data;
+  json["data_hash"] = hash_text(data_hash);
   json["vocabulary"] = vocabulary;
   json["parameters"] = trained.parameters;
   json["iterations"] = trained.iterations;
@@ -63,10 +81,7 @@ std::string summary_json(const Options& options, const Trained& trained, int thr
     peak[std::string(core::to_string(static_cast<core::Category>(c)))] = trained.at_peak[c];
   }
   json["predicted_peak_bytes"] = trained.predicted_peak;
-  constexpr char digits[] = "0123456789abcdef";
-  std::string hash(16, '0');
-  for (std::size_t i = 0; i < 16; ++i) hash[15 - i] = digits[trained.weights_hash >> (4 * i) & 15U];
-  json["weights_hash"] = hash;
+  json["weights_hash"] = hash_text(trained.weights_hash);
   return json.dump(2) + "\n";
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <bit>
 #include <cstdint>
 #include <cstdio>
+#include <filesystem>
 #include <string>
 
 #include <halfstep/core/file.hpp>
@@ -11,6 +13,7 @@
 
 #include "commands.hpp"
 #include "dataset.hpp"
+#include "leaked.hpp"
 #include "model.hpp"
 #include "run_folder.hpp"
 #include "scaler.hpp"
@@ -69,15 +72,23 @@ void report(const Options& options, const Dataset& dataset, const Trained& train
 
 void train(const Options& options) {
   // Everything that can be found wrong with the input is, before the directory is touched.
-  static_cast<void>(make_scaler(options));
+  static_cast<void>(loss_scale_of(options));
   const Dataset dataset = load_dataset(options);
   const auto& text = dataset.text;
   const std::int64_t parameters = count_parameters(options, text.vocabulary());
+  // What the files say, so that the run can be evaluated and repeated from any directory.
+  Options stored = options;
+  if (dataset.grammar == std::nullopt) stored.data = std::filesystem::absolute(options.data).string();
+  const std::string config = to_json(stored);
   halfstep::Runtime runtime({.threads = options.threads, .seed = options.seed});
   print(runtime.describe() + "\n");
   print(core::text("text '", options.data, "': ", dataset.bytes.size(), " bytes, ", text.tokens().size(),
                    " tokens of ", text.vocabulary(), ", ", text.train().size(), " to train on\n"));
   print(core::text("model: ", parameters, " parameters in ", options.format, "\n"));
+  if (!std::has_single_bit(static_cast<unsigned>(options.accumulate))) {
+    print(core::text("note: --accumulate ", options.accumulate, " is no power of two, so the bits of the result "
+                     "depend on how micro-batches are distributed\n"));
+  }
 
   RunFolder folder(options.out, expected_bytes(options, parameters));
   try {
@@ -109,15 +120,15 @@ void train(const Options& options) {
     const double ngram = ngram_of(dataset).bits_per_byte();
     const double floor = dataset.grammar ? dataset.grammar->entropy_per_character() : 0.0;
     core::write_file_atomically(folder.part("tokenizer.txt"), text.tokenizer().serialise());
-    core::write_file_atomically(folder.part("config.json"), to_json(options));
+    core::write_file_atomically(folder.part("config.json"), config);
     core::write_file_atomically(folder.part("sample.txt"), trained.sample + "\n");
     core::write_file_atomically(folder.part("summary.json"),
-                                summary_json(options, trained, runtime.threads(), text.vocabulary(),
-                                             ngram, floor));
+                                summary_json(stored, trained, runtime.threads(), text.vocabulary(),
+                                             text.hash(), ngram, floor));
     folder.commit();
     report(options, dataset, trained, ngram);
     const auto& e = trained.evaluation;
-    if (dataset.grammar && e.nats_per_token() < floor - 3.0 * e.standard_error) {
+    if (dataset.grammar && leaked(e.nats_per_token(), e.standard_error, floor)) {
       throw RunFailed(core::text("the held-out loss ", e.nats_per_token(), " is below the floor ", floor,
                                  " by more than three standard errors of ", e.standard_error,
                                  ": the target leaked into what the model sees"));

@@ -2,6 +2,8 @@
 // Weights to a safetensors file and back, as two visitors of state.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <string_view>
@@ -48,6 +50,14 @@ class WeightsReader {
           ". Are all three of the same run?");
     }
     std::memcpy(t.bytes.data(), entry.bytes.data(), t.bytes.size());
+    ++read_;
+  }
+  /// After the visit. @throws FileError if the file holds more than was asked for.
+  void finish() const {
+    if (read_ == file_.entries().size()) return;
+    halfstep::core::fail<halfstep::FileError>(
+        "'", path_, "' holds ", file_.entries().size(), " tensors, but tokenizer and config.json describe ",
+        read_, ". Are all three of the same run?");
   }
   void scalar(std::string_view, std::int64_t&) {}
   void scalar(std::string_view, double&) {}
@@ -61,6 +71,7 @@ class WeightsReader {
 
   std::string path_;
   halfstep::io::SafeTensors file_;
+  std::size_t read_ = 0;
 };
 
 }  // namespace capstone

@@ -56,7 +56,7 @@ Outcome run(int last, int threads, hs::Tape::Mode mode = hs::Tape::Mode::real) {
   for (int b = 0; b < 8; ++b) blocks.emplace_back(parameters.scope() / "blocks" / b, width);
   hs::Tape tape(runtime, mode);
   hs::Gradients<T> gradients(parameters, tape);
-  if (mode == hs::Tape::Mode::dry) tape.detach(parameters);
+  if (mode == hs::Tape::Mode::dry) tape.detach(parameters, gradients);
   tape.set_seed(0x1p-8);  // keeps the gradients of fp16 within its range
   Outcome result;
   for (int step = 0; step < 2; ++step) {
@@ -150,6 +150,39 @@ TEST(Checkpoint, ACallableThatDiffersTheSecondTimeIsNamedByItsFirstOp) {
   tape.begin();  // usable again
   tape.backward(squared_error(block(hs::constant<float>(tape, {rows, width}, data)), data));
   EXPECT_EQ(runtime.ledger().live(hs::core::Category::recompute), 0);
+}
+
+TEST(Checkpoint, CallablesThatOwnMemoryMoveWithTheirSegments) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  const Block<float> block(parameters, width);
+  hs::Tape tape(runtime);
+  hs::Gradients<float> gradients(parameters, tape);
+  const auto owning = hs::owns_its_captures(
+      [blocks = std::vector<Block<float>>(3, block)](hs::Variable<float> x) { return blocks[2](x); });
+  for (int step = 0; step < 2; ++step) {
+    tape.begin({step, 0, 4 * step, 4});
+    auto x = hs::constant<float>(tape, {rows, width}, data);
+    for (int segment = 0; segment < 6; ++segment) x = hs::checkpoint(owning, x);
+    tape.backward(squared_error(x, data));
+  }
+  EXPECT_EQ(tape.replayed_ops(), 2 * 6 * 5);
+}
+
+TEST(Checkpoint, ASecondRunThatReturnsAnotherVariableIsNoticed) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  const Block<float> block(parameters, width);
+  hs::Tape tape(runtime);
+  hs::Gradients<float> gradients(parameters, tape);
+  int calls = 0;
+  const auto fickle = hs::owns_its_captures([&](hs::Variable<float> x) {
+    const auto a = block(x), b = block(a);
+    return ++calls == 1 ? b : a;
+  });
+  tape.begin({0, 0, 0, 4});
+  const auto loss = squared_error(hs::checkpoint(fickle, hs::constant<float>(tape, {rows, width}, data)), data);
+  EXPECT_NE(message([&] { tape.backward(loss); }).find("returns another variable"), std::string::npos);
 }
 
 TEST(Checkpoint, AWriteBetweenForwardAndReplayIsNamed) {

@@ -11,6 +11,7 @@
 #include <halfstep/autograd/ops/add.hpp>
 #include <halfstep/autograd/ops/constant.hpp>
 #include <halfstep/autograd/ops/gelu.hpp>
+#include <halfstep/autograd/ops/layer_norm.hpp>
 #include <halfstep/autograd/ops/linear.hpp>
 #include <halfstep/autograd/ops/multiply.hpp>
 #include <halfstep/autograd/ops/squared_error.hpp>
@@ -357,6 +358,54 @@ TEST(Tape, AParameterThatAppearsTwiceInOneOpIsRefused) {
   tape.begin();
   const auto x = hs::constant<float>(tape, {1, 64}, data);
   EXPECT_NE(message([&] { (void)linear(x, w, w); }).find("'w' appears twice"), std::string::npos);
+}
+
+TEST(Tape, ASinkThatLeavesTakesNoOtherWithIt) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  const Mlp<float> mlp(parameters, 8);
+  hs::Tape tape(runtime);
+  Watching sink(parameters);
+  {
+    hs::Gradients<float> looked_at(parameters, tape);
+    tape.attach(parameters, sink);
+  }
+  tape.begin();
+  tape.backward(squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data));
+  EXPECT_EQ(sink.calls, "o2f2o0o1f0f1");
+}
+
+TEST(Tape, ASinkThatComesAfterTheOpsIsRefused) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  const Mlp<float> mlp(parameters, 8);
+  hs::Tape tape(runtime);
+  Watching first(parameters), second(parameters);
+  tape.attach(parameters, first);
+  tape.begin();
+  const auto loss = squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data);
+  tape.attach(parameters, second);
+  EXPECT_NE(message([&] { tape.backward(loss); }).find("attached after the ops"), std::string::npos);
+}
+
+TEST(Tape, AParameterOfNoStoreIsRefused) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Tape tape(runtime);
+  tape.begin();
+  EXPECT_NE(message([&] { (void)use(tape, hs::Parameter<float>{}); }).find("in no store"), std::string::npos);
+}
+
+TEST(Tape, AFrozenGainLeavesTheGradientOfItsBias) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> frozen(runtime), free(runtime);
+  const auto gain = frozen.add("gain", {8}, hs::Role::gain, hs::Init::constant(1.0F));
+  const auto bias = free.add("bias", {8}, hs::Role::bias, hs::Init::constant(0.5F));
+  hs::Tape tape(runtime);
+  hs::Gradients<float> gradients(free, tape);
+  tape.begin();
+  const auto y = layer_norm(hs::constant<float>(tape, {8, 8}, data), gain, bias);
+  tape.backward(squared_error(y, std::vector<float>(64, 0.0F)));
+  EXPECT_NE(gradients[bias][0], 0.0F);
 }
 
 TEST(Tape, ADiamondOfFortyLevelsTakesLinearTime) {

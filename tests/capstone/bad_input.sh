@@ -127,6 +127,13 @@ case $case in
     echo '{"steps": 1.5}' > "$work/config.json"
     refuses 2 "'steps'" "whole number" -- train --data "$work/text.txt" --out "$out" --config "$work/config.json"
     ;;
+  wrong_type)
+    for pair in '"preset": 5' '"data": true' '"format": 16' '"preset": null' '"bias": "false"' '"bias": 1'; do
+      echo "{$pair}" > "$work/config.json"
+      refuses 2 "wanted" "'$(echo "$pair" | cut -d '"' -f 2)' in" -- train --data "$work/text.txt" --out "$out" \
+        --config "$work/config.json"
+    done
+    ;;
   unknown_command) refuses 2 "unknown command trian" "Did you mean train?" -- trian --out "$out" ;;
   unknown_preset)
     refuses 2 "nanogpt-gpu" "Did you mean nanogpt-cpu?" -- train --data "$work/text.txt" --out "$out" \
@@ -136,6 +143,15 @@ case $case in
   bad_number)
     refuses 2 "--steps is 'ten'" "whole number" -- train --data "$work/text.txt" --out "$out" --steps ten
     refuses 2 "--lr is '1,5'" "a number" -- train --data "$work/text.txt" --out "$out" --lr 1,5
+    for limit in inf nan -1; do
+      refuses 2 "--clip is" "finite limit" -- train --data "$work/text.txt" --out "$out" --clip $limit
+    done
+    refuses 2 "--eps is 0" "1e-37" -- train --data "$work/text.txt" --out "$out" --eps 0
+    refuses 2 "--batch 65536" "2^31" -- train --data "$work/text.txt" --out "$out" --batch 65536 \
+      --context 1024 --accumulate 32
+    for scale in inf dynamic:1e-40 0 dynamic:x; do
+      refuses 2 "--loss-scale is '$scale'" -- train --data "$work/text.txt" --out "$out" --loss-scale $scale
+    done
     refuses 2 "--dropout is 1" "[0, 1)" -- train --data "$work/text.txt" --out "$out" --dropout 1
     refuses 2 "--layers is '99999999999'" "out of range" -- train --data "$work/text.txt" --out "$out" \
       --layers 99999999999
@@ -150,6 +166,66 @@ case $case in
     echo file > "$work/file"
     refuses 2 "no directory" -- $(train "$work/file")
     [ "$(cat "$work/file")" = file ] || fail "the file has changed"
+    ;;
+  dangling_link)
+    ln -s "$work/nowhere" "$work/link"
+    refuses 2 "a link without a target" -- $(train "$work/link")
+    refuses 2 "cannot be made" -- $(train "$work/link/below")
+    [ -L "$work/link" ] || fail "the link is gone"
+    [ ! -e "$work/nowhere" ] || fail "the target was made"
+    ;;
+  names_taken)
+    for name in summary.json sample.txt config.json.part; do
+      mkdir "$out/$name"
+      refuses 2 "$name" "no regular file" -- $(train "$out")
+      rmdir "$out/$name" || fail "$name is gone"
+    done
+    ;;
+  two_runs)
+    # One run at work in runs/a; a second one may not write there, and when the first fails, what has
+    # come to runs/ since stays.
+    "$capstone" $(train "$work/runs/a") --steps 3000 > /dev/null 2> "$work/first" &
+    run=$!
+    while [ ! -e "$work/runs/a/metrics.jsonl.part" ] && kill -0 $run 2> /dev/null; do :; done
+    refuses 2 "another run writes there" -- $(train "$work/runs/a")
+    mkdir "$work/runs/b" "$work/runs/a/weights.safetensors"
+    echo results > "$work/runs/b/file"
+    wait $run
+    got=$?
+    cat "$work/first"
+    [ $got -eq 1 ] || fail "exit code $got of the first run, wanted 1"
+    [ "$(cat "$work/runs/b/file")" = results ] || fail "the other run's results are gone"
+    [ "$(ls -A "$work/runs/a")" = weights.safetensors ] || fail "left behind: $(ls -A "$work/runs/a")"
+    ;;
+  foreign_weights)
+    "$capstone" $(train "$work/run") --layers 2 > /dev/null 2>&1 || fail "the run itself"
+    out=$work/run
+    sed -i 's/"layers": 2/"layers": 1/' "$out/config.json"
+    refuses 2 "tensors" "Are all three of the same run?" -- eval --out "$out"
+    ;;
+  non_finite_weights)
+    "$capstone" $(train "$work/run") > /dev/null 2>&1 || fail "the run itself"
+    out=$work/run
+    size=$(wc -c < "$out/weights.safetensors")
+    printf '\377\377\377\377' | dd of="$out/weights.safetensors" bs=1 seek=$((size - 4)) conv=notrunc 2> /dev/null
+    refuses 1 "nan" "weights.safetensors" -- eval --out "$out"
+    ;;
+  changed_text)
+    "$capstone" $(train "$work/run") > /dev/null 2>&1 || fail "the run itself"
+    out=$work/run
+    echo "the quick brown fox" >> "$work/text.txt"
+    refuses 2 "not the text that the run was trained on" "--data FILE" -- eval --out "$out"
+    "$capstone" eval --out "$out" --data "$work/text.txt" > /dev/null || fail "eval of a text that is named"
+    ;;
+  full_stdout)
+    [ -e /dev/full ] || { echo "halfstep skip: no /dev/full"; exit 0; }
+    "$capstone" $(train "$work/run") > /dev/null 2>&1 || fail "the run itself"
+    for arguments in "$(train "$work/other")" "eval --out $work/run" "sample --out $work/run --length 5" --help; do
+      "$capstone" $arguments > /dev/full 2> "$work/stderr"
+      got=$?
+      [ $got -eq 1 ] || fail "$arguments: exit code $got, wanted 1"
+      grep -q "standard output could not be written" "$work/stderr" || fail "$arguments: $(cat "$work/stderr")"
+    done
     ;;
   *) fail "unknown case $case" ;;
 esac

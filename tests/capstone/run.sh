@@ -42,6 +42,13 @@ paths() {
   echo portable
   cpu_has avx2 && cpu_has fma && echo avx2
   cpu_has avx512bw && cpu_has avx512vl && cpu_has avx512dq && echo avx512
+  cpu_has avx512_bf16 && echo avx512_bf16
+}
+# ran RUN FORMAT PATH: the products came from that path; AVX-512-BF16 has its own for bf16 alone.
+ran() {
+  wanted=$3
+  [ $3 = avx512_bf16 ] && [ $2 != bf16 ] && wanted=avx512
+  [ "$(value $1 isa)" = $wanted ] || fail "$2: asked for $3, wanted $wanted, ran $(value $1 isa)"
 }
 
 case $case in
@@ -64,6 +71,21 @@ case $case in
     # The resolved configuration makes the same run.
     "$capstone" train --config "$work/a/config.json" --out "$work/b" > "$work/b.log" 2>&1 || fail "from config.json"
     same a b
+    ;;
+  notes)
+    hash_run three --accumulate 3 --steps 2
+    grep -q "3 is no power of two" "$work/three.log" || fail "nothing is said about 3 micro-batches"
+    hash_run four --accumulate 4 --steps 2
+    grep -q "power of two" "$work/four.log" && fail "something is said about 4 micro-batches"
+    hash_run scale --format fp16 --loss-scale 1000 --steps 2
+    [ "$(grep -c "powers of two" "$work/scale.log")" -eq 1 ] || fail "the scale's warning, once: $(cat "$work/scale.log")"
+    hash_run eps --eps 1e-3 --steps 2 --accumulate 4
+    other four eps
+    # A path that was relative is good from elsewhere, and the text is known by its hash.
+    (cd "$work" && "$capstone" train --preset hash --steps 2 --data text.txt --out relative > /dev/null 2>&1) ||
+      fail "a relative path"
+    "$capstone" eval --out "$work/relative" > /dev/null || fail "eval from another directory"
+    value relative data_hash | grep -qxE '[0-9a-f]{16}' || fail "data_hash $(value relative data_hash)"
     ;;
   precedence)
     echo '{"lr": 0.002, "steps": 3, "width": 24}' > "$work/config.json"
@@ -99,7 +121,7 @@ case $case in
       for path in $(paths); do
         HALFSTEP_ISA=$path hash_run $format-$path --format $format --dropout 0.1
         same $format-1 $format-$path
-        [ "$(value $format-$path isa)" = $path ] || fail "asked for $path, ran $(value $format-$path isa)"
+        ran $format-$path $format $path
       done
       hash_run $format-segments --format $format --dropout 0.1 --recompute segments:2
       same $format-1 $format-segments
@@ -153,14 +175,69 @@ case $case in
     awk "BEGIN { exit !($(value bf16 bf16_at_scale_1) == 0) }" || fail "bf16 underflows"
     head -c 4000 "$work/bf16/weights.safetensors" | tr -d '\000' | grep -aq '"dtype":"BF16"' || fail "dtype of the weights"
     ;;
+  segments)
+    # 50 steps of nanogpt-cpu, four blocks: segments:2 replays two of them a step, segments:4 three.
+    for format in float bf16 fp16; do
+      for plan in none segments:2 segments:4; do
+        run $plan --preset nanogpt-cpu --data "$work/text.txt" --steps 50 --format $format --dropout 0.1 \
+          --recompute $plan
+        [ "$(value $plan predicted_peak_bytes)" -eq "$(value $plan total)" ] || fail "$format $plan: the peak was not predicted"
+      done
+      same none segments:2
+      same none segments:4
+      [ "$(value none replayed_ops)" -eq 0 ] || fail "replayed without segments"
+      two=$(value segments:2 replayed_ops)
+      four=$(value segments:4 replayed_ops)
+      block=$((two / 100))
+      [ $block -gt 0 ] && [ $two -eq $((100 * block)) ] && [ $four -eq $((150 * block)) ] ||
+        fail "$format: segments:2 replayed $two ops, segments:4 $four"
+      [ "$(value segments:4 total)" -lt "$(value segments:2 total)" ] &&
+        [ "$(value segments:2 total)" -lt "$(value none total)" ] || fail "$format: the peak did not fall"
+      rm -r "$work"/none "$work"/segments:*
+    done
+    for plan in segments:0 segments:5 segments: segments:x some; do
+      "$capstone" train --preset nanogpt-cpu --data "$work/text.txt" --out "$work/bad" --recompute $plan \
+        > "$work/bad.log" 2>&1
+      [ $? -eq 2 ] || fail "--recompute $plan was taken"
+    done
+    ;;
   nanogpt_hashes)
-    common="--preset nanogpt-cpu --data $work/text.txt --steps 200"
-    run one $common --threads 1
-    run two $common --threads 2
-    same one two
-    for path in $(paths); do
-      HALFSTEP_ISA=$path run $path $common --threads 2
-      same one $path
+    for format in float bf16 fp16; do
+      common="--preset nanogpt-cpu --data $work/text.txt --steps 200 --format $format --dropout 0.1"
+      run $format-one $common --threads 1
+      for threads in 2 3; do
+        run $format-$threads $common --threads $threads
+        same $format-one $format-$threads
+      done
+      run $format-seed $common --threads 2 --seed 2
+      other $format-one $format-seed
+      for path in $(paths); do
+        HALFSTEP_ISA=$path run $format-$path $common --threads 2
+        same $format-one $format-$path
+        ran $format-$path $format $path
+      done
+    done
+    ;;
+  nanogpt_loss)
+    # nanoGPT's README says 1.88 for this run; the mean of three seeds, each format.
+    text=${HALFSTEP_SHARED:-$(dirname "$0")/../../../shared}/data/tinyshakespeare.txt
+    if [ ! -e "$text" ]; then
+      [ "${HALFSTEP_REQUIRE_ALL:-0}" = 1 ] && fail "HALFSTEP_REQUIRE_ALL=1, and there is no $text"
+      echo "halfstep skip: no $text; set HALFSTEP_SHARED"
+      exit 0
+    fi
+    for format in float bf16 fp16; do
+      losses=
+      for seed in 1 2 3; do
+        run $format-$seed --preset nanogpt-cpu --data "$text" --format $format --seed $seed
+        losses="$losses $(value $format-$seed val_loss)"
+      done
+      mean=$(echo "$losses" | awk '{ print ($1 + $2 + $3) / 3 }')
+      echo "$format:$losses, mean $mean"
+      awk "BEGIN { exit !($mean > 0 && $mean <= 1.92) }" || fail "$format: the mean is $mean, wanted at most 1.92"
+      [ $format = float ] && float=$mean
+      awk "BEGIN { d = $mean - $float; exit !(d <= 0.02 && d >= -0.02) }" ||
+        fail "$format: the mean is $mean, of float $float; wanted no more than 0.02 between them"
     done
     ;;
   *) fail "unknown case $case" ;;

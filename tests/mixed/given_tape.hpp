@@ -34,7 +34,7 @@ class GivenTape {
     parameters_ = &parameters;
     sink_ = &sink;
   }
-  void detach(const halfstep::tensor::ParameterTable&) { sink_ = nullptr; }
+  void detach(const halfstep::tensor::ParameterTable&, const halfstep::tensor::Sink&) { sink_ = nullptr; }
   void set_seed(double seed) { seed_ = seed; }
   double seed() const { return seed_; }
   bool dry() const { return is_dry; }

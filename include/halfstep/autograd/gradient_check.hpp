@@ -69,6 +69,10 @@ struct GradientReport {
 template <template <class> class Model, class F, class... Args>
 [[nodiscard]] GradientReport gradient_check(Runtime& runtime, const GradientCheckOptions& options, F loss_of,
                                             const Args&... args) {
+  if (options.elements < 1 || !(options.step > 0.0) || !(options.tolerance > 0.0)) {
+    core::fail<OptionError>("gradient_check: elements ", options.elements, ", step ", options.step, ", tolerance ",
+                            options.tolerance, "; wanted at least 1, and both others above 0, or nothing is checked");
+  }
   Parameters<double> parameters(runtime);
   const Model<double> model(parameters, args...);
   Tape tape(runtime);

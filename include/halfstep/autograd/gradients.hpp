@@ -37,7 +37,7 @@ class Gradients final : public tensor::Sink {
                                          parameters.count() * Parameters<T>::plane_count);
     tape.attach(parameters, *this);
   }
-  ~Gradients() override { tape_.detach(parameters_); }
+  ~Gradients() override { tape_.detach(parameters_, *this); }
 
   [[nodiscard]] tensor::LeafTarget open(ParameterId id) override { return {range(id).data(), false}; }
   void finish(ParameterId /*id*/) override {}

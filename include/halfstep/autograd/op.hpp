@@ -107,8 +107,8 @@ class Infer : public Context {
     node().flops_forward = forward;
     node().flops_backward = backward;
   }
-  /// Declares that the gradient of input i is the gradient of output 0 itself: nothing is copied and
-  /// backward has nothing to write for it.
+  /// Declares that the gradient of input i is the gradient of the op's only output itself: nothing is
+  /// copied and backward has nothing to write for it.
   void passes_gradient(std::size_t i) { node().passes |= std::uint32_t{1} << i; }
 };
 

@@ -33,8 +33,14 @@ class Segment {
   Segment() = default;
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
-  Segment(Segment&&) noexcept = default;
-  Segment& operator=(Segment&&) noexcept = default;
+  Segment(Segment&& other) noexcept
+      : ops(std::move(other.ops)),
+        parameters(std::move(other.parameters)),
+        output(other.output),
+        storage_(std::move(other.storage_)),
+        run_(std::exchange(other.run_, nullptr)),
+        destroy_(std::exchange(other.destroy_, nullptr)) {}
+  Segment& operator=(Segment&&) = delete;
   ~Segment() { reset(); }
 
   /// Takes a callable `Call`, which has `std::uint32_t operator()() const`: runs the segment on its
@@ -59,6 +65,7 @@ class Segment {
 
   std::vector<SegmentOp> ops;            ///< in order
   std::vector<ParameterRef> parameters;  ///< read by them, in order, with their versions
+  std::size_t output = 0;                ///< which of the segment's values it returned
 
  private:
   std::vector<std::byte> storage_;

@@ -23,6 +23,7 @@ inline std::uint32_t Tape::record_node(const autograd::Op& op, std::span<const A
   if (state_ == State::swept && !graph_.replaying) {
     core::fail<StateError>(op.name, ": the tape has swept backward already. Begin it again for the next pass.");
   }
+  if (inputs.size() > 32) core::fail<ShapeError>(op.name, ": ", inputs.size(), " inputs; an op has at most 32");
   const Mark before = mark();
   const auto id = static_cast<std::uint32_t>(graph_.nodes.size());
   bool wants = false;
@@ -35,7 +36,7 @@ inline std::uint32_t Tape::record_node(const autograd::Op& op, std::span<const A
     node.saved.first = static_cast<std::uint32_t>(graph_.saved.size());
     node.payload = graph_.payloads.size();
     for (const AnyVariable& input : inputs) {
-      check(input, op.name.data());
+      check(input, op.name);
       graph_.links.push_back(input.id);
       wants = wants || graph_.values[input.id].wants_gradient;
     }
@@ -68,6 +69,9 @@ inline std::uint32_t Tape::record_node(const autograd::Op& op, std::span<const A
 inline void Tape::read_parameters(std::span<const AnyParameter> parameters, bool& wants) {
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const AnyParameter& parameter = parameters[i];
+    if (parameter.table == nullptr) {
+      core::fail<StateError>("Tape: the parameter is in no store. Was it default-constructed?");
+    }
     for (std::size_t j = 0; j < i; ++j) {
       if (parameters[j].table == parameter.table && parameters[j].id == parameter.id) {
         core::fail<StateError>("Tape: parameter '", parameter.table->info(parameter.id).name,
@@ -80,7 +84,10 @@ inline void Tape::read_parameters(std::span<const AnyParameter> parameters, bool
     if (dry() && binding(parameter.table) == nullptr) {
       graph_.bindings.push_back({parameter.table, nullptr, std::vector<autograd::Leaf>(parameter.table->size())});
     }
-    wants = wants || binding(parameter.table) != nullptr;
+    if (auto* const bound = binding(parameter.table)) {
+      wants = true;
+      if (bound->leaves.size() < parameter.table->size()) bound->leaves.resize(parameter.table->size());
+    }
   }
 }
 
@@ -132,17 +139,25 @@ inline void Tape::sweep_node(std::uint32_t id) {
       std::int32_t contribution = -1;
       if (input.wants_gradient && (node.passes >> i & 1U) != 0) {
         contribution = graph_.values[node.outputs.first].gradient;
+        HALFSTEP_ASSERT(contribution >= 0);  // such an op has one output
         ++graph_.gradients[static_cast<std::size_t>(contribution)].owners;
       } else if (input.wants_gradient) {
-        contribution = new_gradient(input.bytes());
+        // What lies outside of a segment outlives its second run.
+        const bool inside = graph_.links[node.inputs.first + i] >= replay_values_;
+        contribution = new_gradient(input.bytes(), inside ? graph_.category : core::Category::activations);
       }
       graph_.contributions.push_back(contribution);
     }
     for (std::uint32_t i = 0; i < node.parameters.count; ++i) open_leaf(graph_.parameters[node.parameters.first + i]);
     graph_.workspace = graph_.arena.allocate(node.workspace_backward, core::Category::workspace);
-    if (!dry()) {
-      autograd::Backward backward(graph_, id, contributions, targets);
-      node.op->backward(backward);
+    try {
+      if (!dry()) {
+        autograd::Backward backward(graph_, id, contributions, targets);
+        node.op->backward(backward);
+      }
+    } catch (...) {
+      graph_.arena.release(graph_.workspace);
+      throw;
     }
     graph_.arena.release(graph_.workspace);
     flops_ += node.flops_backward;
@@ -180,7 +195,7 @@ inline void Tape::merge(std::uint32_t id, std::int32_t contribution) {
   const auto owners = [&](std::int32_t g) { return graph_.gradients[static_cast<std::size_t>(g)].owners; };
   const std::int32_t old = value.gradient;
   std::int32_t into = owners(old) == 1 ? old : contribution;
-  if (owners(into) != 1) into = new_gradient(value.bytes());
+  if (owners(into) != 1) into = new_gradient(value.bytes(), id >= replay_values_ ? graph_.category : core::Category::activations);
   if (!dry()) {
     for (int plane = 0; plane < value.planes; ++plane) {
       const auto offset = plane * value.plane_bytes();
@@ -205,6 +220,10 @@ inline void Tape::open_leaf(const autograd::ParameterRef& ref) {
   tensor::LeafTarget target;
   if (auto* const bound = binding(ref.table)) {
     auto& leaf = bound->leaves[ref.id.index];
+    if (leaf.uses == 0) {
+      core::fail<StateError>("Tape::backward: the sink of parameter '", ref.table->info(ref.id).name,
+                             "' was attached after the ops that read it. Attach it before the forward pass.");
+    }
     if (leaf.uses == 1) {
       if (!dry()) target = bound->sink->open(ref.id);
       leaf.opened = true;
@@ -280,6 +299,7 @@ inline std::uint32_t Tape::fold_segment(const Mark& before, std::uint32_t output
     const auto& value = graph_.values[node.outputs.first];
     segment.ops.push_back({node.op, value.shape, value.dtype, node.parameters.count});
   }
+  segment.output = output - before.values;
   segment.parameters.assign(graph_.parameters.begin() + static_cast<std::ptrdiff_t>(before.parameters), graph_.parameters.end());
   autograd::Value kept = graph_.values[output];
   graph_.values[output].data = {};
@@ -307,19 +327,28 @@ inline void Tape::sweep_segment(std::uint32_t id) {
     return;
   }
   const Mark before = mark();
-  const auto category = std::exchange(graph_.category, core::Category::recompute);
+  struct Restore {
+    Tape& tape;
+    core::Category category;
+    std::size_t values;
+    ~Restore() {
+      tape.graph_.replaying = false;
+      tape.graph_.category = category;
+      tape.replay_values_ = values;
+    }
+  } const restore{*this, std::exchange(graph_.category, core::Category::recompute),
+                  std::exchange(replay_values_, before.values)};
   graph_.replaying = true;
   const std::uint32_t again = segment.run();
   graph_.replaying = false;
-  verify_segment(segment, before);
+  verify_segment(segment, before, again);
   replayed_ops_ += static_cast<std::int64_t>(graph_.nodes.size() - before.nodes);
   graph_.values[again].gradient = gradient;
   sweep(static_cast<std::uint32_t>(before.nodes), static_cast<std::uint32_t>(graph_.nodes.size()));
-  graph_.category = category;
   rewind(before);
 }
 
-inline void Tape::verify_segment(const autograd::Segment& segment, const Mark& before) const {
+inline void Tape::verify_segment(const autograd::Segment& segment, const Mark& before, std::uint32_t output) const {
   const std::size_t count = graph_.nodes.size() - before.nodes;
   for (std::size_t i = 0; i < std::max(count, segment.ops.size()); ++i) {
     const bool first = i < segment.ops.size(), second = i < count;
@@ -344,6 +373,10 @@ inline void Tape::verify_segment(const autograd::Segment& segment, const Mark& b
     core::fail<StateError>("checkpoint: the second run reads parameter '", now.table->info(now.id).name, "' at version ",
                            now.version, ", the first read '", then.table->info(then.id).name, "' at version ", then.version,
                            ". Was it written (an optimizer step, a load) between forward and backward?");
+  }
+  if (output - before.values != segment.output) {
+    core::fail<StateError>("checkpoint: the second run returns another variable than the first. Does the callable depend ",
+                           "on something that has changed since?");
   }
 }
 

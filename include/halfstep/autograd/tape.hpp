@@ -70,20 +70,29 @@ class Tape {
     for (std::size_t i = 0; i < segments_used_; ++i) segments_[i].reset();
     segments_used_ = 0;
     inside_segment_ = false;
+    replay_values_ = 0;
     graph_.micro = micro;
     record_ = record;
     state_ = State::recording;
-    for (auto& binding : graph_.bindings) binding.leaves.assign(binding.table->size(), {});
+    for (auto& binding : graph_.bindings) {
+      if (!dry()) binding.table->lay_out();
+      binding.leaves.assign(binding.table->size(), {});
+    }
   }
 
   /// Sends the gradients of `parameters` to `sink`, until `detach`. Without a sink parameters are
   /// constants.
+  ///
+  /// Before the ops that read them: what was recorded without a sink has no gradients to send.
   void attach(tensor::ParameterTable& parameters, tensor::Sink& sink) {
-    detach(parameters);
+    std::erase_if(graph_.bindings, [&](const auto& binding) { return binding.table == &parameters; });
     graph_.bindings.push_back({&parameters, &sink, std::vector<autograd::Leaf>(parameters.size())});
   }
-  void detach(const tensor::ParameterTable& parameters) {
-    std::erase_if(graph_.bindings, [&](const auto& binding) { return binding.table == &parameters; });
+  /// Nothing happens if another sink has taken the place of `sink`.
+  void detach(const tensor::ParameterTable& parameters, const tensor::Sink& sink) {
+    std::erase_if(graph_.bindings, [&](const auto& binding) {
+      return binding.table == &parameters && binding.sink == &sink;
+    });
   }
 
   /// What a gradient of the loss is multiplied by from the start: a power of two, fixed by the window
@@ -104,13 +113,13 @@ class Tape {
       core::fail<StateError>("Tape::backward: this pass records nothing (Record::nothing). Begin it with ",
                              "Record::gradients.");
     }
-    state_ = State::swept;
     auto& value = graph_.values[loss.variable.id];
     if (!value.wants_gradient) {
       core::fail<StateError>("Tape::backward: the loss depends on no parameter that wants a gradient. Is a ",
                              "sink attached (accumulator.begin), and does the model use its parameters?");
     }
-    value.gradient = new_gradient(value.bytes());
+    state_ = State::swept;
+    value.gradient = new_gradient(value.bytes(), core::Category::activations);
     if (!dry()) std::memcpy(gradient_data(value.gradient), &seed_, sizeof seed_);
     sweep(0, static_cast<std::uint32_t>(graph_.nodes.size()));
   }
@@ -120,7 +129,7 @@ class Tape {
   ///
   /// Whatever infer or forward throws leaves the tape as it was before the call.
   template <class P>
-    requires std::is_trivially_copyable_v<P>
+    requires(std::is_trivially_copyable_v<P> && alignof(P) <= 16)
   std::uint32_t record(const autograd::Op& op, std::initializer_list<AnyVariable> inputs,
                        std::initializer_list<AnyParameter> parameters, const P& payload) {
     return record_node(op, {inputs.begin(), inputs.size()}, {parameters.begin(), parameters.size()},
@@ -167,7 +176,8 @@ class Tape {
   /// The account that this tape's memory is in: the runtime's, or a dry tape's own.
   [[nodiscard]] const core::Ledger& ledger() const { return dry() ? dry_ledger_ : runtime_.ledger(); }
   [[nodiscard]] core::Ledger& ledger() { return dry() ? dry_ledger_ : runtime_.ledger(); }
-  /// Useful floating-point operations of the ops since the tape was made, as their `infer` says.
+  /// Floating-point operations of the ops since the tape was made, as their `infer` says: a product
+  /// and a sum are two, replayed ops count again. The kernels' own counter knows products alone.
   [[nodiscard]] double flops() const { return flops_; }
 
   [[nodiscard]] Shape shape(const AnyVariable& v) {
@@ -190,7 +200,7 @@ class Tape {
             static_cast<std::size_t>(value.shape.elements())};
   }
   /// @throws StateError if `v` is not a live handle of this tape.
-  void check(const AnyVariable& v, const char* where) const {
+  void check(const AnyVariable& v, std::string_view where) const {
     if (v.tape != this) core::fail<StateError>(where, ": the variable is on another tape, or on none");
     if (state_ == State::idle) core::fail<StateError>(where, ": the tape has not begun. Call tape.begin(micro) first.");
     if (v.id >= graph_.values.size() || graph_.values[v.id].serial != v.generation) {
@@ -210,7 +220,7 @@ class Tape {
   [[nodiscard]] autograd::Segment& next_segment();
   [[nodiscard]] std::uint32_t fold_segment(const Mark& before, std::uint32_t output);
   void sweep_segment(std::uint32_t id);
-  void verify_segment(const autograd::Segment& segment, const Mark& before) const;
+  void verify_segment(const autograd::Segment& segment, const Mark& before, std::uint32_t output) const;
   void forget_uses(std::size_t first_parameter);
   void read_parameters(std::span<const AnyParameter> parameters, bool& wants);
   void run_forward(std::uint32_t id, bool wants);
@@ -229,8 +239,8 @@ class Tape {
   void rewind(const Mark& to);
   [[nodiscard]] std::string_view producer(std::uint32_t value) const;
   [[nodiscard]] autograd::Binding* binding(const tensor::ParameterTable* table);
-  [[nodiscard]] std::int32_t new_gradient(std::int64_t bytes) {
-    graph_.gradients.push_back({graph_.arena.allocate(bytes, graph_.category), 1});
+  [[nodiscard]] std::int32_t new_gradient(std::int64_t bytes, core::Category category) {
+    graph_.gradients.push_back({graph_.arena.allocate(bytes, category), 1});
     return static_cast<std::int32_t>(graph_.gradients.size() - 1);
   }
   [[nodiscard]] std::byte* gradient_data(std::int32_t index) {
@@ -245,6 +255,7 @@ class Tape {
   std::size_t segments_used_ = 0;
   bool inside_segment_ = false;
   std::int64_t replayed_ops_ = 0;
+  std::size_t replay_values_ = 0;  // the first value of the segment that runs again
   State state_ = State::idle;
   Record record_ = Record::gradients;
   double seed_ = 1.0;

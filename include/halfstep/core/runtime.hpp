@@ -59,7 +59,7 @@ class Runtime {
     const core::CpuFamily* const family = core::find_family(cpu_);
     std::string line = core::text("halfstep " HALFSTEP_VERSION " on ", cpu_.vendor, " family ",
                                   cpu_.family, " model ", cpu_.model);
-    if (family != nullptr) line += core::text(" (", family->name, ")");
+    if (family != nullptr && core::supports(cpu_, family->preferred)) line += core::text(" (", family->name, ")");
     line += core::text("; path ", core::to_string(choice_.isa), " (", choice_.why, "); ", threads(),
                        threads() == 1 ? " thread (" : " threads (");
     if (options_.threads != 0) {

@@ -3,8 +3,9 @@
 // instruction set, and never contract a product and a sum. Include nothing in between: an inline
 // function of std would become an AVX-512 symbol that the whole program shares.
 //
-// isa is one of PORTABLE, AVX2, AVX512, AVX512_BF16. Functions inside are HALFSTEP_NOINLINE and
-// reached through pointers: an inlined body would lose the pragma under g++. Under
+// isa is one of PORTABLE, AVX2, AVX512, AVX512_BF16. Functions inside are reached
+// through pointers that the compiler cannot see through: inlined into a unit's own code, a body would
+// lose the pragma under g++. Under
 // -ffp-contract=fast clang contracts all the same; core/contraction.hpp finds that out.
 #pragma once
 

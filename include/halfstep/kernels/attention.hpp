@@ -157,10 +157,10 @@ template <numeric::real_element E>
 
 /// out = softmax(q k^T / sqrt(width), over keys no later than the query) v, for each head.
 ///
-///   qkv  [batch * tokens, 3 * channels]  queries, keys, values; head h at columns h * width of
-///   each out  [batch * tokens, channels] lse  [batch, heads, tokens]          written, for the
-///   backward: log of the sum of exp(score) workspace  attention_workspace<E>(shape,
-///   compute.threads()) bytes, any alignment
+///   qkv        [batch * tokens, 3 * channels]  queries, keys, values; head h at columns h * width
+///   out        [batch * tokens, channels]
+///   lse        [batch, heads, tokens]  written, for the backward: log of the sum of exp(score)
+///   workspace  attention_workspace<E>(shape, compute.threads()) bytes, any alignment
 ///
 /// Definition, per query i, over tiles of 64 keys from key 0 on, the last one ending at key i:
 /// scores s[j] = (chain of fma over the width from +0, in pairs for bf16) * (1 / sqrt(width));

@@ -44,16 +44,6 @@ void multiply(const core::Compute& compute, std::span<const E> x, std::span<cons
   });
 }
 
-/// dx[i] = d[i] * y[i] and dy[i] = d[i] * x[i], where d is the gradient of x * y. An empty dx or dy
-/// is not wanted.
-template <numeric::real_element E>
-void multiply_backward(const core::Compute& compute, std::span<const E> d, std::span<const E> x,
-                       std::span<const E> y, std::span<E> dx, std::span<E> dy) {
-  detail::check_sizes("multiply_backward", "x", x.size(), "y", y.size());
-  if (!dx.empty()) multiply<E>(compute, d, y, dx);
-  if (!dy.empty()) multiply<E>(compute, d, x, dy);
-}
-
 /// out[i] = x[i] * factor.
 template <numeric::real_element E>
 void scale(const core::Compute& compute, std::span<const E> x, numeric::accumulator_t<E> factor,

@@ -3,6 +3,7 @@
 // second pass updates (adamw.hpp, sgd.hpp). Changes nothing.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <concepts>
 #include <cstdint>

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include <halfstep/core/compute.hpp>
@@ -70,9 +71,9 @@ void layer_norm(const core::Compute& compute, std::span<const E> x, std::span<co
   using A = numeric::accumulator_t<E>;
   detail::check_norm("layer_norm", x.size(), y.size(), "y", gain.size(), bias.size(), mean.size(),
                      rstd.size());
-  if (!(options.eps > 0)) {
+  if (!(options.eps >= static_cast<double>(std::numeric_limits<A>::min()))) {
     core::fail<OptionError>("layer_norm: eps is ", options.eps,
-                            "; it wants to be above 0, or a constant row divides by 0.");
+                            "; it wants to be a normal number above 0, or a constant row divides by 0.");
   }
   const auto body = HALFSTEP_PICK(compute.isa, norm_forward<E, true>);
   const auto width = static_cast<std::int64_t>(gain.size());

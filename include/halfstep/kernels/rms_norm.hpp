@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include <halfstep/core/compute.hpp>
@@ -26,9 +27,9 @@ void rms_norm(const core::Compute& compute, std::span<const E> x, std::span<cons
               const NormOptions& options = {}) {
   using A = numeric::accumulator_t<E>;
   detail::check_norm("rms_norm", x.size(), y.size(), "y", gain.size(), 0, rstd.size(), rstd.size());
-  if (!(options.eps > 0)) {
+  if (!(options.eps >= static_cast<double>(std::numeric_limits<A>::min()))) {
     core::fail<OptionError>("rms_norm: eps is ", options.eps,
-                            "; it wants to be above 0, or a row of zeros divides by 0.");
+                            "; it wants to be a normal number above 0, or a row of zeros divides by 0.");
   }
   const auto body = HALFSTEP_PICK(compute.isa, norm_forward<E, false>);
   const auto width = static_cast<std::int64_t>(gain.size());

@@ -11,6 +11,7 @@
 #include <halfstep/core/error.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/detail/isa.hpp>
+#include <halfstep/kernels/reduce.hpp>
 #include <halfstep/numeric/element.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::kernels {
@@ -49,9 +50,7 @@ SquaredErrorSum squared_error(const core::Compute& compute, std::span<const E> y
   compute.parallel(wanted, 16, [&](std::int64_t begin, std::int64_t end, int) {
     body(y.data(), target.data(), blocks.data(), n, begin, end);
   });
-  const auto fold = HALFSTEP_PICK(compute.isa, squared_error_fold<double>);
-  compute.parallel(
-      1, 1, [&](std::int64_t, std::int64_t, int) { fold(blocks.data(), &result.sum, wanted); });
+  result.sum = fold_blocks<double>(compute, blocks.first(static_cast<std::size_t>(wanted)));
   return result;
 }
 

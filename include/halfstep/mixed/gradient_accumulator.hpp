@@ -192,8 +192,8 @@ class GradientAccumulator {
     tape.attach(parameters_, sums_);
     tape.set_seed(seed_);
     tape_ = &tape;
-    detach_ = [](void* attached, tensor::ParameterTable& parameters) {
-      static_cast<TapeLike*>(attached)->detach(parameters);
+    detach_ = [](void* attached, const tensor::ParameterTable& parameters, const tensor::Sink& sums) {
+      static_cast<TapeLike*>(attached)->detach(parameters, sums);
       static_cast<TapeLike*>(attached)->set_seed(1.0);
     };
     if (scaler_ != nullptr) scaler_->hold();
@@ -303,7 +303,7 @@ class GradientAccumulator {
     sums_.fold();
     return Unscaled<T>(sums_, scaler_, open_, blocks_.span(), seed_, total());
   }
-  void detach() { detach_(tape_, parameters_); }
+  void detach() { detach_(tape_, parameters_, sums_); }
   void drop() {
     detach();
     if (scaler_ != nullptr) scaler_->release();
@@ -331,7 +331,7 @@ class GradientAccumulator {
   bool open_ = false;  // from begin until the Window is dropped or its Unscaled ends
   bool spoilt_ = false;
   void* tape_ = nullptr;
-  void (*detach_)(void* tape, tensor::ParameterTable& parameters) = nullptr;
+  void (*detach_)(void* tape, const tensor::ParameterTable& parameters, const tensor::Sink& sums) = nullptr;
 };
 
 template <class T>

@@ -54,8 +54,8 @@ struct WarmupCosine {
   [[nodiscard]] float evaluate(std::int64_t step) const {
     const double high = peak, low = floor;
     if (step < warmup)
-      return static_cast<float>(high * static_cast<double>(step + 1) /
-                                static_cast<double>(warmup + 1));
+      return static_cast<float>(high * (static_cast<double>(step) + 1.0) /
+                                (static_cast<double>(warmup) + 1.0));
     if (step >= steps) return floor;
     const double way = static_cast<double>(step - warmup) / static_cast<double>(steps - warmup);
     const double share = 0.5 * (1.0 + numeric::cos(3.141592653589793 * way));

@@ -35,7 +35,7 @@ class Arena {
   static constexpr std::int64_t alignment = 64;
   enum class Kind { real, dry };
 
-  /// @throws Error if not even 64 MiB of addresses can be reserved.
+  /// @throws MemoryError if not even 64 MiB of addresses can be reserved.
   explicit Arena(core::Ledger& ledger, Kind kind = Kind::real) : ledger_(ledger) {
     free_.reserve(64);
     if (kind == Kind::dry) return;
@@ -50,7 +50,7 @@ class Arena {
       madvise(at, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
       return;
     }
-    core::fail<Error>("Arena: the system refused to reserve ", least,
+    core::fail<MemoryError>("Arena: the system refused to reserve ", least,
                       " bytes of addresses. Is ulimit -v set very low?");
   }
   Arena(const Arena&) = delete;
@@ -62,7 +62,7 @@ class Arena {
 
   [[nodiscard]] bool dry() const { return base_ == nullptr; }
 
-  /// A block of at least `bytes`, its content undefined. @throws Error if the addresses are used up.
+  /// A block of at least `bytes`, its content undefined. @throws MemoryError if the addresses are used up.
   [[nodiscard]] Block allocate(std::int64_t bytes, core::Category category) {
     if (bytes <= 0) return {0, 0, category};
     bytes = (bytes + alignment - 1) / alignment * alignment;
@@ -75,7 +75,7 @@ class Arena {
       if (hole->bytes == 0) free_.erase(hole);
     } else {
       if (!dry() && end_ + bytes > reserved_) {
-        core::fail<Error>("Arena: ", bytes, " bytes more than the ", end_, " in use do not fit into the ",
+        core::fail<MemoryError>("Arena: ", bytes, " bytes more than the ", end_, " in use do not fit into the ",
                           reserved_, " reserved. A smaller batch or context needs less; so does recompute.");
       }
       block.offset = end_;

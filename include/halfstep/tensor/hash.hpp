@@ -21,8 +21,9 @@ namespace halfstep::inline HALFSTEP_CONFIG::tensor {
 
 /// Collects tensors as a state visitor and hashes them in the order of their names.
 ///
-/// Per byte of name, word of shape and eight bytes of data: h = (h ^ word) x 0x9E3779B97F4A7C15,
-/// rotated left by 29. Scalars are not part of it. Cost: one pass over the bytes.
+/// Words of 64 bits enter by h = (h ^ word) x 0x9E3779B97F4A7C15, rotated left by 29: the name, the
+/// rank, each size, the data; name and data in words of eight bytes, little-endian, then a last word
+/// of the bytes that are left, zero above them, then their number of bytes. Scalars are not part of it. Cost: one pass over the bytes.
 class StateHash {
  public:
   void tensor(const StateTensor& tensor) { tensors_.push_back({std::string(tensor.name), tensor.shape, tensor.bytes}); }

@@ -16,6 +16,7 @@
 #include <halfstep/core/random.hpp>
 #include <halfstep/core/runtime.hpp>
 #include <halfstep/core/strict_math.hpp>
+#include <halfstep/numeric/convert.hpp>
 #include <halfstep/numeric/dtype.hpp>
 #include <halfstep/numeric/element.hpp>
 #include <halfstep/numeric/normal.hpp>
@@ -202,9 +203,8 @@ class Parameters final : public tensor::ParameterTable {
     for (std::uint32_t i = 0; i < infos_.size(); ++i) {
       const auto from = source.values(ParameterId{i});
       const auto to = range({i});
-      for (std::int64_t e = 0; e < infos_[i].elements; ++e) {
-        to[static_cast<std::size_t>(e)] = static_cast<plane>(static_cast<double>(from[static_cast<std::size_t>(e)]));
-      }
+      using From = typename Source::plane;
+      numeric::convert(runtime_.compute(), std::span<const From>(from), to);
     }
   }
 

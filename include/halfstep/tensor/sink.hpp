@@ -21,7 +21,7 @@ struct LeafTarget {
 ///   - between `open(id)` and `finish(id)` the target stays where it is;
 ///   - `finish(id)` may move, reduce or drop what was written: the tape does not come back to it.
 /// The tape promises: per micro-batch and parameter at most one open, with all uses of the
-/// parameter summed in tape order, followed by one finish; parameters in the order in which the
+/// parameter summed in the order of the reverse sweep, the last first, then one finish; parameters in the order in which the
 /// reverse sweep finishes them; none for a parameter that took no part.
 class Sink {
  public:

@@ -135,8 +135,9 @@ struct History {
 
 }  // namespace detail
 
-/// Runs `options.steps` windows from `first_iteration` on, then evaluates. Windows, crops and dropout
-/// are keyed by the iteration, learning rates by optimizer.steps().
+/// Runs iterations `first_iteration` to `options.steps` - 1, then evaluates. Windows, crops and
+/// dropout are keyed by the iteration, learning rates by optimizer.steps(). `underflow` is measured
+/// in the last of these iterations, so it stays 0 when should_stop ends the run.
 ///
 ///   model        model(tape, inputs) gives logits [rows, length, vocabulary], as nn::Gpt does; a
 ///                lambda around a model may do more

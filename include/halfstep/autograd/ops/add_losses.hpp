@@ -2,6 +2,8 @@
 // The sum of two losses, as one to sweep back from.
 #pragma once
 
+#include <cstdint>
+
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/autograd/variable.hpp>
@@ -19,7 +21,11 @@ struct AddLosses {
     c.passes_gradient(0);
     c.passes_gradient(1);
   }
-  static void forward(Forward& c) { *c.output<double>() = *c.input<double>(0) + *c.input<double>(1); }
+  static void forward(Forward& c) {
+    c.compute().parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
+      *c.output<double>() = *c.input<double>(0) + *c.input<double>(1);
+    });
+  }
   static void backward(Backward& /*c*/) {}
   static constexpr Op op{"add_losses", &infer, &forward, &backward};
 };
@@ -29,7 +35,8 @@ struct AddLosses {
 [[nodiscard]] inline Loss operator+(const Loss& x, const Loss& y) {
   Tape& tape = autograd::tape_of(x.variable, "add_losses");
   const auto id = tape.record(autograd::ops::AddLosses::op, {x.variable, y.variable}, {}, autograd::NoPayload{});
-  return {tape.handle<double>(id), x.sum + y.sum, x.count + y.count};
+  const auto sum = tape.handle<double>(id);
+  return {sum, tape.dry() ? 0.0 : sum.value()[0], x.count + y.count};
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

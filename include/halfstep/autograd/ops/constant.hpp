@@ -12,6 +12,7 @@
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
 #include <halfstep/core/strict_math.hpp>
+#include <halfstep/numeric/convert.hpp>
 #include <halfstep/numeric/element.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG {
@@ -27,9 +28,8 @@ struct Constant {
   static void forward(Forward& c) {
     using S = numeric::plane_t<T>;
     const std::int64_t count = c.output_shape().elements();
-    const float* in = c.payload<Payload>().data;
-    S* out = c.output<S>();
-    for (std::int64_t i = 0; i < count; ++i) out[i] = static_cast<S>(in[i]);
+    const auto n = static_cast<std::size_t>(count);
+    numeric::convert(c.compute(), std::span<const float>(c.payload<Payload>().data, n), std::span<S>(c.output<S>(), n));
     if constexpr (numeric::planes<T> == 2) std::fill_n(c.output<S>(0, 1), count, S(0));
   }
   static void backward(Backward& /*c*/) {}

@@ -26,6 +26,11 @@ struct Dropout {
     std::uint64_t seed, stream;
   };
   static void infer(Infer& c) {
+    const std::int64_t rows = c.micro().rows;
+    if (rows > 0 && c.input_shape(0).elements() % rows != 0) {
+      core::fail<ShapeError>("dropout: input ", to_string(c.input_shape(0)), " does not divide into the micro-batch's ", rows,
+                             " rows, by which its mask is keyed");
+    }
     c.output<T>(c.input_shape(0));
     const auto n = static_cast<double>(c.input_shape(0).elements());
     c.flops(n, n);

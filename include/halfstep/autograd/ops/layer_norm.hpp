@@ -12,6 +12,7 @@
 #include <halfstep/core/error.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/layer_norm.hpp>
+#include <halfstep/kernels/linear.hpp>
 #include <halfstep/numeric/element.hpp>
 #include <halfstep/tensor/parameters.hpp>
 
@@ -61,15 +62,15 @@ struct LayerNorm {
       const auto gain = c.parameter<T>(0);
       kernels::layer_norm_backward_input<T>(c.compute(), dy, x, {gain.data(), width}, mean, rstd, {dx, rows * width});
     }
-    const auto dgain = c.parameter_gradient<A>(0);
-    if (!dgain) return;
-    const auto dbias = c.parameters() == 1 ? GradientTarget<A>{} : c.parameter_gradient<A>(1);
-    if (dbias && dbias.accumulate != dgain.accumulate) {
-      core::fail<StateError>(tensor::layer_name(c.parameter_info(0)), ": layer_norm's gain and bias are not used equally often ",
-                             "on this tape. Share both with another layer, or neither.");
+    if (const auto dgain = c.parameter_gradient<A>(0)) {
+      kernels::layer_norm_backward_parameters<T>(c.compute(), dy, x, mean, rstd, {dgain.data, width}, {}, dgain.accumulate);
     }
-    kernels::layer_norm_backward_parameters<T>(c.compute(), dy, x, mean, rstd, {dgain.data, width},
-                                               dbias ? std::span<A>{dbias.data, width} : std::span<A>{}, dgain.accumulate);
+    if (c.parameters() == 1) return;
+    if (const auto dbias = c.parameter_gradient<A>(1)) {
+      kernels::linear_backward_bias<T>(c.compute(), core::row_major(dy.data(), c.input_shape(0).rows(), c.input_shape(0).width()),
+                                       {dbias.data, width},
+                                       dbias.accumulate ? kernels::Write::accumulate : kernels::Write::overwrite);
+    }
   }
   static constexpr Op op{"layer_norm", &infer, &forward, &backward};
 };

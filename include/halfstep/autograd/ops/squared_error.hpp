@@ -13,6 +13,7 @@
 #include <halfstep/core/error.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/squared_error.hpp>
+#include <halfstep/numeric/convert.hpp>
 #include <halfstep/numeric/element.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG {
@@ -41,7 +42,7 @@ struct SquaredError {
     const auto& p = c.payload<Payload>();
     const auto n = static_cast<std::size_t>(p.count);
     A* const targets = c.saved<A>(0);
-    for (std::size_t i = 0; i < n; ++i) targets[i] = static_cast<A>(p.targets[i]);
+    numeric::convert(c.compute(), std::span<const float>(p.targets, n), std::span<A>(targets, n));
     const auto bytes = c.workspace();
     *c.output<double>() = kernels::squared_error<T>(c.compute(), {c.input<T>(0), n}, {targets, n},
                                                     {reinterpret_cast<double*>(bytes.data()), bytes.size() / sizeof(double)})
