@@ -246,7 +246,7 @@ TEST(LayerNorm, ErrorsNameTheFunctionAndTheSizes) {
       "layer_norm: gain is empty, so rows have no width. Was the layer built?");
   EXPECT_EQ(message_of<OptionError>(
                 [&] { kernels::layer_norm<float>(c, x, gain, {}, y, mean, rstd, {.eps = 0}); }),
-            "layer_norm: eps is 0; it wants to be above 0, or a constant row divides by 0.");
+            "layer_norm: eps is 0; it wants to be a normal number above 0, or a constant row divides by 0.");
   EXPECT_NE(message_of<ShapeError>([&] {
               kernels::layer_norm_backward_input<float>(c, shorter, x, gain, mean, rstd, y);
             }).find("layer_norm_backward_input: x has 12 elements but dy 8"),
