@@ -26,6 +26,8 @@ packages=$build_packages
 [ $interop = 1 ] && packages="$packages python3-venv"
 need_packages $packages || exit 1
 need_sanitizers || exit 1
+# The n-gram is tested on the text that the capstone trains on; without it that test is a skip.
+need_packages bible-kjv bible-kjv-text || true
 
 jobs=${HALFSTEP_JOBS:-$(nproc)}
 mkdir -p build

@@ -13,7 +13,7 @@ have_file_of() {
     cmake | g++ | pkg-config) command -v "$1" ;;
     ninja-build) command -v ninja ;;
     clang) command -v clang++ ;;
-    bible-kjv) command -v bible ;;
+    bible-kjv | bible-kjv-text) command -v bible ;;
     libeigen3-dev) have_header eigen3/Eigen/Core ;;
     libgtest-dev) have_header gtest/gtest.h ;;
     libgmock-dev) have_header gmock/gmock.h ;;
