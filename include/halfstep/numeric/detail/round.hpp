@@ -249,6 +249,9 @@ template <class Format>
           round_off(magnitude - (static_cast<std::uint32_t>(127 - Format::bias) << 23));
       return code <= Format::max_code ? sign | code : infinity_code<Format>(negative);
     }
+    constexpr auto half_smallest =
+        static_cast<std::uint32_t>(126 + Format::min_exponent - Format::mantissa_bits) << 23;
+    if (magnitude <= half_smallest) return with_sign<Format>(negative, 0);
     return encode<Format>(x);
   }
 }
