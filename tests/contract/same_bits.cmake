@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: MIT
 # The program FILE prints the same from both compilers, at -O0 and at -O3 for this machine's CPU,
-# where every product next to a sum invites fusing.
+# where every product next to a sum invites fusing, and with the flags of each line "// also: FLAGS"
+# in it.
 include(${CMAKE_CURRENT_LIST_DIR}/run.cmake)
 compilers(all)
 fresh_directory()
 set(first "")
+file(STRINGS ${FILE} also REGEX "^// also: ")
+list(TRANSFORM also REPLACE "^// also: " "")
 foreach(compiler IN LISTS all)
   get_filename_component(name ${compiler} NAME)
-  foreach(flags "-O0" "-O3 -march=native")
+  foreach(flags "-O0" "-O3 -march=native" ${also})
     string(MAKE_C_IDENTIFIER "${name}${flags}" program)
     separate_arguments(list UNIX_COMMAND "${flags}")
     run(${launcher} ${compiler} -std=c++20 ${list} ${includes} -I${SOURCE}/tests -pthread
         -c ${FILE} -o ${OUT}/${program}.o)
-    run(${compiler} ${OUT}/${program}.o -pthread -o ${OUT}/${program})
+    run(${compiler} ${list} ${OUT}/${program}.o -pthread -o ${OUT}/${program})
     execute_process(COMMAND ${OUT}/${program} RESULT_VARIABLE code OUTPUT_VARIABLE text
                     ERROR_VARIABLE errors)
     if(NOT code STREQUAL "0")

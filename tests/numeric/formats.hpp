@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+
+#include <gtest/gtest.h>
 
 #include <halfstep/numeric/bf16.hpp>
 #include <halfstep/numeric/fp16.hpp>
@@ -38,6 +41,27 @@ using SmallFormats =
     Formats<halfstep::fp8_e4m3, halfstep::fp8_e5m2, halfstep::fp8_e4m3fnuz, halfstep::fp8_e5m2fnuz,
             halfstep::fp8_e4m3b11fnuz, halfstep::fp8_e4m3_ieee, halfstep::fp8_e3m4,
             halfstep::fp8_e8m0, halfstep::fp6_e2m3, halfstep::fp6_e3m2, halfstep::fp4_e2m1>;
+using AllFormats =
+    Formats<halfstep::bf16, halfstep::fp16, halfstep::fp8_e4m3, halfstep::fp8_e5m2,
+            halfstep::fp8_e4m3fnuz, halfstep::fp8_e5m2fnuz, halfstep::fp8_e4m3b11fnuz,
+            halfstep::fp8_e4m3_ieee, halfstep::fp8_e3m4, halfstep::fp8_e8m0, halfstep::fp6_e2m3,
+            halfstep::fp6_e3m2, halfstep::fp4_e2m1>;
+
+template <class List>
+struct AsTypes;
+template <class... T>
+struct AsTypes<Formats<T...>> {
+  using type = testing::Types<T...>;
+};
+/// The formats of a list as those of a typed suite, which NameOfFormat names.
+template <class List>
+using Types = typename AsTypes<List>::type;
+struct NameOfFormat {
+  template <class T>
+  [[nodiscard]] static std::string GetName(int) {
+    return name_of<T>;
+  }
+};
 
 /// How many codes a format has, and each of them.
 template <class T>

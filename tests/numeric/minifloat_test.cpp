@@ -79,20 +79,12 @@ template <class T>
 class Minifloat : public testing::Test {};
 template <class T>
 class NightlyMinifloat : public testing::Test {};
-template <class List>
-struct AsTypes;
-template <class... T>
-struct AsTypes<Formats<T...>> {
-  using type = testing::Types<T...>;
-};
-struct Name {
-  template <class T>
-  static std::string GetName(int) {
-    return name_of<T>;
-  }
-};
-TYPED_TEST_SUITE(Minifloat, AsTypes<SmallFormats>::type, Name);
-TYPED_TEST_SUITE(NightlyMinifloat, AsTypes<SmallFormats>::type, Name);
+TYPED_TEST_SUITE(Minifloat, Types<SmallFormats>, NameOfFormat);
+TYPED_TEST_SUITE(NightlyMinifloat, Types<SmallFormats>, NameOfFormat);
+template <class T>
+class Fp8 : public testing::Test {};
+using Fp8Formats = testing::Types<halfstep::fp8_e4m3, halfstep::fp8_e5m2>;
+TYPED_TEST_SUITE(Fp8, Fp8Formats, NameOfFormat);
 
 TYPED_TEST(Minifloat, RoundsASampleOfAllFloatsAndEveryEdgeAsTheOracle) {
   const Count count = compare_floats<TypeParam>(to<TypeParam>, 199);
@@ -101,11 +93,16 @@ TYPED_TEST(Minifloat, RoundsASampleOfAllFloatsAndEveryEdgeAsTheOracle) {
   EXPECT_GT(count.inputs, 21'000'000);
 }
 
-TYPED_TEST(NightlyMinifloat, RoundsEveryFloatAsTheOracle) {
-  const Count count = compare_floats<TypeParam>(to<TypeParam>, 1);
-  print<TypeParam>("from float", count);
+template <class T>
+void expect_every_float_rounds() {
+  const Count count = compare_floats<T>(to<T>, 1);
+  print<T>("from float", count);
   EXPECT_EQ(count.mismatches, 0);
   EXPECT_EQ(count.inputs, std::int64_t{1} << 32);
+}
+TYPED_TEST(Fp8, RoundsEveryFloatAsTheOracle) { expect_every_float_rounds<TypeParam>(); }
+TYPED_TEST(NightlyMinifloat, RoundsEveryFloatAsTheOracle) {
+  expect_every_float_rounds<TypeParam>();
 }
 
 // The comparison is not blind: one wrong code, of one float beside an edge, is one mismatch.

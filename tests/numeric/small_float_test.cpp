@@ -1,114 +1,120 @@
 // SPDX-License-Identifier: MIT
+// What holds for the scalar of every format alike; each format's own numbers are in its own test.
 #include <halfstep/numeric/small_float.hpp>
 
-#include <cmath>
+#include <cfenv>
 #include <cstdint>
-#include <limits>
+#include <functional>
+#include <map>
+#include <string>
+#include <type_traits>
 
 #include <gtest/gtest.h>
 
-#include <halfstep/numeric/bf16.hpp>
-#include <halfstep/numeric/fp16.hpp>
-
-using halfstep::bf16;
-using halfstep::fp16;
-using halfstep::numeric::IeeeFormat;
-using halfstep::numeric::Overflow;
-using halfstep::numeric::Rounding;
-namespace detail = halfstep::numeric::detail;
+#include <halfstep/core/float_environment.hpp>
+#include <numeric/integer_coded.hpp>
 
 namespace {
 
-using E5M2 = IeeeFormat<5, 2>;
+using namespace halfstep_tests;
 
-template <class Format>
-double value(std::uint32_t code) {
-  return detail::widen_to_double<Format>(code);
+std::map<std::string, std::uint64_t> hashes() {
+  std::map<std::string, std::uint64_t> all;
+  hash_formats(
+      20000, [&](const char* name, std::uint64_t hash) { all[name] = hash; }, AllFormats{});
+  return all;
 }
 
-/// Each policy against its definition, on points between all neighbours of a format: x and what is
-/// below and above it are compared as doubles, which are exact.
-template <class Format>
-void expect_policies() {
-  using R = Rounding;
-  for (std::uint32_t code = 0; code < Format::max_code; ++code) {
-    const double low = value<Format>(code), high = value<Format>(code + 1);
-    for (const double part : {0.25, 0.5, 0.75}) {
-      const double x = low + (high - low) * part;
-      const std::uint32_t even = (code & 1) == 0 ? code : code + 1;
-      const std::uint32_t nearest = part < 0.5 ? code : part > 0.5 ? code + 1 : even;
-      const std::uint32_t s = Format::sign_code;
-      ASSERT_EQ((detail::encode<Format, R::nearest_even>(x)), nearest) << x;
-      ASSERT_EQ((detail::encode<Format, R::nearest_even>(-x)), s | nearest) << x;
-      ASSERT_EQ((detail::encode<Format, R::nearest_away>(x)), part < 0.5 ? code : code + 1) << x;
-      ASSERT_EQ((detail::encode<Format, R::toward_zero>(x)), code) << x;
-      ASSERT_EQ((detail::encode<Format, R::toward_zero>(-x)), s | code) << x;
-      ASSERT_EQ((detail::encode<Format, R::up>(x)), code + 1) << x;
-      ASSERT_EQ((detail::encode<Format, R::up>(-x)), s | code) << x;
-      ASSERT_EQ((detail::encode<Format, R::down>(x)), code) << x;
-      ASSERT_EQ((detail::encode<Format, R::down>(-x)), s | (code + 1)) << x;
-      ASSERT_EQ((detail::encode<Format, R::to_odd>(x)), code | 1) << x;
-      // Away from zero exactly for the share `part` of the random words.
-      const auto threshold = static_cast<std::uint64_t>((1 - part) * 4) << 62;
-      ASSERT_EQ((detail::encode<Format, R::stochastic>(x, threshold)), code + 1) << x;
-      ASSERT_EQ((detail::encode<Format, R::stochastic>(x, threshold - 1)), code) << x;
-    }
-    ASSERT_EQ((detail::encode<Format, R::up>(low)), code);
-    ASSERT_EQ((detail::encode<Format, R::to_odd>(low)), code);
-    ASSERT_EQ((detail::encode<Format, R::stochastic>(low, ~std::uint64_t{0})), code);
+/// A product that rounds and one that is subnormal: what an environment does to arithmetic.
+float arithmetic() {
+  volatile float third = 1.0F / 3.0F, tenth = 0.1F, small = 0x1p-130F;
+  volatile float product = third * tenth;
+  volatile float quarter = small * 0.25F;
+  return product + 0x1p120F * quarter;
+}
+
+// Conversions, comparison, classification, fma, printing and parsing are the same in every
+// environment; that arithmetic is not shows that the environment was set.
+TEST(SmallFloatEnvironment, NeitherRoundingModeNorFlushingChangesWhatIsIntegerCode) {
+  const auto expected = hashes();
+  EXPECT_EQ(expected.size(), 13U);
+  const unsigned saved = halfstep::core::read_mxcsr();
+  const float usual = arithmetic();
+  int changed = 0;
+  for (const int mode : {FE_DOWNWARD, FE_UPWARD, FE_TOWARDZERO}) {
+    std::fesetround(mode);
+    const auto found = hashes();
+    const float other = arithmetic();
+    std::fesetround(FE_TONEAREST);
+    EXPECT_EQ(found, expected) << mode;
+    changed += other != usual ? 1 : 0;
   }
-}
-TEST(SmallFloatRounding, EveryPolicyFollowsItsDefinitionBetweenAllNeighbours) {
-  expect_policies<bf16::format>();
-  expect_policies<fp16::format>();
-  expect_policies<E5M2>();
-}
-
-TEST(SmallFloatRounding, OverflowFollowsItsPolicyAndTheRounding) {
-  using F = fp16::format;
-  EXPECT_EQ((detail::encode<F>(1e6)), 0x7C00U);
-  EXPECT_EQ((detail::encode<F, Rounding::nearest_even, Overflow::saturate>(-1e6)), 0xFBFFU);
-  EXPECT_EQ((detail::encode<F, Rounding::nearest_even, Overflow::nan>(1e6)), 0x7E00U);
-  EXPECT_EQ((detail::encode<F, Rounding::nearest_even, Overflow::saturate>(
-                std::numeric_limits<double>::infinity())),
-            0x7BFFU);
-  EXPECT_EQ((detail::encode<F, Rounding::toward_zero>(1e6)), 0x7BFFU);
-  EXPECT_EQ((detail::encode<F, Rounding::to_odd>(1e6)), 0x7BFFU);
-  EXPECT_EQ((detail::encode<F, Rounding::up>(-1e6)), 0xFBFFU);
-  EXPECT_EQ((detail::encode<F, Rounding::up>(1e6)), 0x7C00U);
-  EXPECT_EQ((detail::encode<F, Rounding::down>(1e6)), 0x7BFFU);
-  EXPECT_EQ((detail::encode<E5M2>(61440.0)), 0x7CU);
-  EXPECT_EQ((detail::encode<E5M2>(61439.0)), 0x7BU);
+  for (const unsigned mxcsr : {0x1F80U | 0x8000U, 0x1F80U | 0x0040U, 0x9FC0U, 0xFFC0U}) {
+    halfstep::core::write_mxcsr(mxcsr);
+    const auto found = hashes();
+    const float other = arithmetic();
+    halfstep::core::write_mxcsr(saved);
+    EXPECT_EQ(found, expected) << std::hex << mxcsr;
+    changed += other != usual ? 1 : 0;
+  }
+  EXPECT_GE(changed, 5);  // up rounds this product as nearest does
 }
 
-TEST(SmallFloatRounding, TinyValuesRoundByDirection) {
-  using F = fp16::format;
-  EXPECT_EQ((detail::encode<F>(1e-300)), 0U);
-  EXPECT_EQ((detail::encode<F, Rounding::up>(1e-300)), 1U);
-  EXPECT_EQ((detail::encode<F, Rounding::down>(-1e-300)), 0x8001U);
-  EXPECT_EQ((detail::encode<F, Rounding::to_odd>(1e-300)), 1U);
-  EXPECT_EQ((detail::encode<F, Rounding::stochastic>(1e-300, ~std::uint64_t{0})), 0U);
+template <class T>
+class SmallFloat : public testing::Test {};
+TYPED_TEST_SUITE(SmallFloat, Types<AllFormats>, NameOfFormat);
+
+TYPED_TEST(SmallFloat, IsItsBitsAndNothingElse) {
+  using T = TypeParam;
+  static_assert(sizeof(T) == (T::format::bits > 8 ? 2 : 1) && std::is_trivial_v<T> &&
+                std::is_standard_layout_v<T>);
+  static_assert(!std::is_convertible_v<float, T> && !std::is_convertible_v<T, float> &&
+                !std::is_convertible_v<int, T> && !std::is_convertible_v<T, bool>);
+  static_assert(std::is_same_v<decltype(T{} <=> T{}), std::partial_ordering>);
+  static_assert(T{1} + T{1} == T{2} && T{4} / T{2} == T{2} && fma(T{1}, T{1}, T{1}) == T{2});
+  static_assert(nextafter(T{1}, T{2}) > T{1} && abs(T{2}) == T{2} && isnormal(T{2}));
+  EXPECT_EQ(code<T>(0xFFFFFFFF).bits(), codes<T> - 1);
 }
 
-// The average over all 65536 top halves of the random word is x itself.
-TEST(SmallFloatRounding, StochasticRoundingOfAFloatToBf16IsUnbiasedByEnumeration) {
-  for (const float x : {0x1.2345p0F, -0x1.fedcp-3F, 0x1.0001p-126F, 0x1.234p-130F}) {
-    double sum = 0;  // exact: 65536 values of 8 bits, two of them
-    for (std::uint64_t random = 0; random < 65536; ++random) {
-      sum +=
-          value<bf16::format>(detail::encode<bf16::format, Rounding::stochastic>(x, random << 48));
-    }
-    EXPECT_EQ(sum, 65536.0 * static_cast<double>(x));
+TYPED_TEST(SmallFloat, EqualValuesHaveEqualHashesAndOthersDiffer) {
+  using T = TypeParam;
+  const std::hash<T> hash;
+  EXPECT_NE(hash(T{1}), hash(T{2}));
+  if constexpr (T::format::has_negative_zero) {
+    EXPECT_EQ(hash(T{0.0F}), hash(T{-0.0F}));
+    EXPECT_NE(T{0.0F}.bits(), T{-0.0F}.bits());
   }
 }
 
-// To odd and then to nearest is one rounding; nearest twice is not.
-TEST(SmallFloatRounding, ToOddMakesASecondRoundingHarmless) {
-  const double x = 1 + 0x1p-8 + 0x1p-40;
-  using Wide = IeeeFormat<8, 20>;
-  const auto twice = [](std::uint32_t code) { return bf16{value<Wide>(code)}.bits(); };
-  EXPECT_EQ(twice(detail::encode<Wide, Rounding::to_odd>(x)), 0x3F81);
-  EXPECT_EQ(twice(detail::encode<Wide, Rounding::nearest_even>(x)), 0x3F80);
+// A NaN equals nothing and is ordered with nothing, but has its place in the total order.
+TYPED_TEST(SmallFloat, NaNIsUnorderedAndTheTotalOrderHasAPlaceForEveryCode) {
+  using T = TypeParam;
+  if constexpr (T::format::has_nan) {
+    const T nan = std::numeric_limits<T>::quiet_NaN();
+    EXPECT_FALSE(nan == nan || nan < T{1} || nan >= T{1});
+    EXPECT_TRUE((nan <=> T{1}) == std::partial_ordering::unordered);
+  }
+  // Codes in the order of their signed magnitudes: each stands before the next.
+  T last{};
+  bool first = true;
+  const auto visit = [&](std::uint32_t bits) {
+    const T x = code<T>(bits);
+    if (!first) {
+      ASSERT_TRUE(totally_before(last, x)) << bits;
+      ASSERT_FALSE(totally_before(x, last)) << bits;
+    }
+    last = x;
+    first = false;
+  };
+  const std::uint32_t sign = T::format::sign_code, mask = T::format::magnitude_mask;
+  const bool one_nan = T::format::specials == halfstep::numeric::Specials::fnuz;
+  if (one_nan) visit(sign);
+  if (sign != 0) {
+    for (std::uint32_t size = mask + 1; size-- > (one_nan ? 1U : 0U);)
+      visit(sign | size);
+  }
+  for (std::uint32_t size = 0; size <= mask; ++size)
+    visit(size);
 }
 
 }  // namespace
