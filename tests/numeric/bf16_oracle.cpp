@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An independent bf16: values as double, rounding by rint of a scaled double, fma in __float128
-// made odd. Shares no code with the library.
+// An independent bf16: values as double, rounding to an integer number of units in double, fma in
+// __float128 made odd. Shares no code with the library.
 // links: quadmath
 #include <cmath>
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace {
 
-double value_of(std::uint16_t code) {
+double value_of_code(std::uint16_t code) {
   const int field = (code >> 7) & 0xFF;
   const int fraction = code & 0x7F;
   double size = 0;
@@ -23,27 +23,55 @@ double value_of(std::uint16_t code) {
   return (code & 0x8000) != 0 ? -size : size;
 }
 
+struct Values {
+  double of[65536];
+  Values() {
+    for (int code = 0; code < 65536; ++code)
+      of[code] = value_of_code(static_cast<std::uint16_t>(code));
+  }
+};
+double value_of(std::uint16_t code) {
+  static const Values values;
+  return values.of[code];
+}
+
+/// 2^exponent
+double power(int exponent) {
+  const std::uint64_t bits = static_cast<std::uint64_t>(exponent + 1023) << 52;
+  double x = 0;
+  std::memcpy(&x, &bits, 8);
+  return x;
+}
+
+/// To the nearest integer, a tie to the even one: sums beyond 2^52 hold no fractions.
+double to_integer(double x) { return (x + 0x1p52) - 0x1p52; }
+
 std::uint16_t code_of(double x) {
   const std::uint16_t sign = std::signbit(x) ? 0x8000 : 0;
   if (std::isnan(x)) return 0x7FC0;
   const double size = std::fabs(x);
-  if (size == 0) return sign;
-  if (std::isinf(size)) return static_cast<std::uint16_t>(sign | 0x7F80);
-  int exponent = 0;
-  (void)std::frexp(size, &exponent);  // size = m 2^exponent, 1/2 <= m < 1
-  const int quantum = exponent - 8 < -133 ? -133 : exponent - 8;
-  const double units = std::rint(std::ldexp(size, -quantum));  // nearest even; at most 256
-  const double rounded = std::ldexp(units, quantum);
-  if (rounded >= 0x1p128) return static_cast<std::uint16_t>(sign | 0x7F80);
-  if (rounded == 0) return sign;
-  (void)std::frexp(rounded, &exponent);
-  const int field = exponent + 126 < 1 ? 0 : exponent + 126;
-  const double fraction =
-      field == 0 ? std::ldexp(rounded, 133) : std::ldexp(rounded, 134 - field) - 128;
-  return static_cast<std::uint16_t>(sign | (field << 7) | static_cast<int>(fraction));
+  if (size < 0x1p-126)
+    return static_cast<std::uint16_t>(
+        sign | static_cast<int>(size < 0x1p-200 ? 0.0 : to_integer(size * 0x1p133)));
+  if (size >= 0x1p128) return static_cast<std::uint16_t>(sign | 0x7F80);
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &size, 8);
+  const int exponent = static_cast<int>(bits >> 52) - 1023;
+  const double units = to_integer(size * power(7 - exponent));  // 128 to 256: 256 carries
+  return static_cast<std::uint16_t>(sign |
+                                    (((exponent + 127) << 7) + static_cast<int>(units) - 128));
 }
 
 }  // namespace
+
+/// A NaN keeps its sign and the upper half of its payload, and is quiet.
+void oracle_bf16_from_floats(const float* in, std::uint16_t* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    std::uint32_t bits = 0;
+    std::memcpy(&bits, in + i, 4);
+    out[i] = std::isnan(in[i]) ? static_cast<std::uint16_t>(bits >> 16 | 0x40) : code_of(in[i]);
+  }
+}
 
 double oracle_bf16_value(std::uint16_t code) { return value_of(code); }
 std::uint16_t oracle_bf16_from_double(double x) { return code_of(x); }

@@ -8,16 +8,28 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <string>
 #include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <halfstep/core/float_environment.hpp>
+#include <numeric/exhaustive.hpp>
 
 using halfstep::bf16;
+using halfstep_tests::compare_all_floats;
+using halfstep_tests::compare_codes;
+using halfstep_tests::compare_floats;
+using halfstep_tests::compare_fma;
+using halfstep_tests::compare_pairs;
+using halfstep_tests::compare_sqrt;
+using halfstep_tests::Count;
+using halfstep_tests::on_two_threads;
+using halfstep_tests::print;
 
 double oracle_bf16_value(std::uint16_t code);
+void oracle_bf16_from_floats(const float* in, std::uint16_t* out, std::size_t n);
 std::uint16_t oracle_bf16_from_double(double x);
 std::uint16_t oracle_bf16_sqrt(std::uint16_t a);
 void oracle_bf16_binary(char op, std::uint16_t a, const std::uint16_t* b, std::uint16_t* out,
@@ -26,11 +38,9 @@ std::uint16_t oracle_bf16_fma(std::uint16_t a, std::uint16_t b, std::uint16_t c)
 
 namespace {
 
-bf16 code(std::uint32_t bits) { return bf16::from_bits(static_cast<std::uint16_t>(bits)); }
+bf16 code(std::uint32_t bits) { return halfstep_tests::code<bf16>(bits); }
 float f32(std::uint32_t bits) { return std::bit_cast<float>(bits); }
 std::uint32_t from(std::uint32_t float_bits) { return bf16{f32(float_bits)}.bits(); }
-/// All NaNs count as one.
-std::uint16_t one_nan(std::uint16_t bits) { return (bits & 0x7FFF) > 0x7F80 ? 0x7FC0 : bits; }
 
 /// Values at the edges of every exponent, and some inside.
 std::vector<std::uint16_t> structured_codes() {
@@ -136,29 +146,108 @@ TEST(Bf16, RoundsIntegersOnce) {
   }
 }
 
-TEST(Bf16, ArithmeticRoundsOnceAgainstTheOracle) {
-  const auto others = structured_codes();
-  std::vector<std::uint16_t> expected(others.size());
-  std::int64_t inputs = 0;
-  for (const char op : {'+', '-', '*', '/'}) {
-    for (std::uint32_t a = 0; a <= 0xFFFF; a += 3) {
-      oracle_bf16_binary(op, static_cast<std::uint16_t>(a), others.data(), expected.data(),
-                         others.size());
-      for (std::size_t i = 0; i < others.size(); ++i, ++inputs) {
-        const bf16 x = code(a), y = bf16::from_bits(others[i]);
-        const bf16 z = op == '+' ? x + y : op == '-' ? x - y : op == '*' ? x * y : x / y;
-        ASSERT_EQ(one_nan(z.bits()), expected[i]) << std::hex << a << ' ' << op << ' ' << others[i];
-      }
-    }
+struct Operation {
+  char op;
+  bf16 (*run)(bf16, bf16);
+};
+constexpr Operation operations[] = {{'+', [](bf16 x, bf16 y) { return x + y; }},
+                                    {'-', [](bf16 x, bf16 y) { return x - y; }},
+                                    {'*', [](bf16 x, bf16 y) { return x * y; }},
+                                    {'/', [](bf16 x, bf16 y) { return x / y; }}};
+constexpr std::uint64_t all_floats = std::uint64_t{1} << 32;
+
+bf16 from_float(float x) { return bf16{x}; }
+bf16 fused(bf16 a, bf16 b, bf16 c) { return fma(a, b, c); }
+
+TEST(Bf16, RoundsEveryFloatAsTheOracle) {
+  const Count count = compare_all_floats<bf16>(from_float, oracle_bf16_from_floats);
+  print<bf16>("from float", count);
+  EXPECT_EQ(count.mismatches, 0);
+  EXPECT_EQ(count.inputs, std::int64_t{1} << 32);
+}
+
+// The same with the oracle asked for each float.
+TEST(NightlyBf16, RoundsEveryFloatAsTheOracleDoesEach) {
+  const Count count = on_two_threads([](int part) {
+    const std::uint64_t half = all_floats / 2;
+    const std::uint64_t from = part == 0 ? 0 : half;
+    return compare_floats<bf16>(from_float, oracle_bf16_from_floats, from, from + half, 1);
+  });
+  print<bf16>("from float", count);
+  EXPECT_EQ(count.mismatches, 0);
+  EXPECT_EQ(count.inputs, std::int64_t{1} << 32);
+}
+
+TEST(Bf16, ArithmeticRoundsOnceOnASampleOfAllPairs) {
+  for (const auto& [op, run] : operations) {
+    const Count count = compare_pairs<bf16>(op, run, oracle_bf16_binary, 0, 257);
+    print<bf16>(std::string(1, op).c_str(), count);
+    EXPECT_EQ(count.mismatches, 0) << op;
+    EXPECT_EQ(count.inputs, 256 * 65536);
   }
-  std::printf("%lld inputs, 0 mismatches, path scalar\n", static_cast<long long>(inputs));
+}
+
+TEST(NightlyBf16, ArithmeticOfEveryPairRoundsOnce) {
+  for (const auto& [op, run] : operations) {
+    const Count count = on_two_threads([&, o = op, r = run](int part) {
+      return compare_pairs<bf16>(o, r, oracle_bf16_binary, static_cast<std::uint32_t>(part), 2);
+    });
+    print<bf16>(std::string(1, op).c_str(), count);
+    EXPECT_EQ(count.mismatches, 0) << op;
+    EXPECT_EQ(count.inputs, std::int64_t{1} << 32);
+  }
 }
 
 TEST(Bf16, SqrtOfEveryCodeRoundsOnce) {
-  for (std::uint32_t bits = 0; bits <= 0xFFFF; ++bits) {
-    ASSERT_EQ(one_nan(sqrt(code(bits)).bits()), oracle_bf16_sqrt(static_cast<std::uint16_t>(bits)))
-        << std::hex << bits;
+  const Count count = compare_sqrt<bf16>([](bf16 x) { return sqrt(x); }, oracle_bf16_sqrt);
+  print<bf16>("sqrt", count);
+  EXPECT_EQ(count.mismatches, 0);
+  EXPECT_EQ(count.inputs, 65536);
+}
+
+TEST(Bf16, FmaAgreesWithTheOracleOnTenMillionTriples) {
+  const Count count = compare_fma<bf16>(fused, oracle_bf16_fma, 1, 10'000'000);
+  print<bf16>("fma", count);
+  EXPECT_EQ(count.mismatches, 0);
+}
+
+TEST(NightlyBf16, FmaAgreesWithTheOracleOnAThousandMillionTriples) {
+  const Count count = on_two_threads([](int part) {
+    return compare_fma<bf16>(fused, oracle_bf16_fma, 2 + static_cast<std::uint64_t>(part),
+                             500'000'000);
+  });
+  print<bf16>("fma", count);
+  EXPECT_EQ(count.mismatches, 0);
+  EXPECT_EQ(count.inputs, 1'000'000'000);
+}
+
+// One wrong answer among all is one mismatch, in each of the comparisons above.
+TEST(Bf16, EachComparisonSeesOneWrongAnswer) {
+  const auto flip = [](bf16 x) { return code(x.bits() ^ 1U); };
+  const auto wrong_from = [&](float x) {
+    return std::bit_cast<std::uint32_t>(x) == 0x3F800003 ? flip(bf16{x}) : bf16{x};
+  };
+  EXPECT_EQ(compare_all_floats<bf16>(wrong_from, oracle_bf16_from_floats).mismatches, 1);
+  EXPECT_EQ(compare_floats<bf16>(wrong_from, oracle_bf16_from_floats, 0x3F000000, 0x40000000, 1)
+                .mismatches,
+            1);
+  const auto wrong_to = [](bf16 x) {
+    return x.bits() == 0x0001 ? 0.0F : static_cast<float>(x);  // a subnormal is lost
+  };
+  EXPECT_EQ((compare_codes<bf16, float>(wrong_to, oracle_bf16_value).mismatches), 1);
+  for (const auto& [op, run] : operations) {
+    const auto wrong = [&, r = run](bf16 x, bf16 y) {
+      return x.bits() == 0x3FC0 && y.bits() == 0x4049 ? flip(r(x, y)) : r(x, y);
+    };
+    EXPECT_EQ(compare_pairs<bf16>(op, wrong, oracle_bf16_binary, 0x3FC0, 0x10000).mismatches, 1);
   }
+  const auto wrong_sqrt = [&](bf16 x) { return x == bf16{2} ? flip(sqrt(x)) : sqrt(x); };
+  EXPECT_EQ(compare_sqrt<bf16>(wrong_sqrt, oracle_bf16_sqrt).mismatches, 1);
+  // The route that most libraries take, through float, is caught.
+  const auto through_float = [](bf16 a, bf16 b, bf16 c) {
+    return bf16{static_cast<float>(a) * static_cast<float>(b) + static_cast<float>(c)};
+  };
+  EXPECT_GT(compare_fma<bf16>(through_float, oracle_bf16_fma, 1, 100'000).mismatches, 0);
 }
 
 TEST(Bf16, FmaRoundsOnceWhereDoubleDoesNot) {
@@ -167,35 +256,6 @@ TEST(Bf16, FmaRoundsOnceWhereDoubleDoesNot) {
   EXPECT_EQ(fma(bf16{7}, bf16{37}, bf16{0.0F}), bf16{260});      // the tie itself
   EXPECT_EQ(fma(bf16{7}, bf16{37}, bf16{0x1p-133}), bf16{260});
   EXPECT_EQ(fma(bf16{-7}, bf16{37}, bf16{0x1p-133}), bf16{-258});
-}
-
-TEST(Bf16, FmaAgreesWithTheOracle) {
-  const auto codes = structured_codes();
-  std::mt19937_64 random(2);
-  std::int64_t inputs = 0;
-  const auto check = [&inputs](std::uint16_t a, std::uint16_t b, std::uint16_t c) {
-    ++inputs;
-    const bf16 z = fma(bf16::from_bits(a), bf16::from_bits(b), bf16::from_bits(c));
-    ASSERT_EQ(one_nan(z.bits()), one_nan(oracle_bf16_fma(a, b, c)))
-        << std::hex << a << ' ' << b << ' ' << c;
-  };
-  for (std::size_t i = 0; i < codes.size(); i += 2) {
-    for (std::size_t j = 0; j < codes.size(); j += 3) {
-      for (std::size_t k = 0; k < codes.size(); k += 3)
-        check(codes[i], codes[j], codes[k]);
-    }
-  }
-  for (int i = 0; i < 2000000; ++i) {
-    const std::uint64_t r = random();
-    // c near the product or far below it, where ties are broken.
-    const auto a = static_cast<std::uint16_t>(r), b = static_cast<std::uint16_t>(r >> 16);
-    const auto c =
-        i % 2 == 0
-            ? static_cast<std::uint16_t>(r >> 32)
-            : (bf16::from_bits(a) * bf16::from_bits(b) * code(0x3F80 - ((r >> 48) & 0xF80))).bits();
-    check(a, b, static_cast<std::uint16_t>(c ^ ((r >> 47) & 0x8000)));
-  }
-  std::printf("%lld inputs, 0 mismatches, path scalar\n", static_cast<long long>(inputs));
 }
 
 TEST(Bf16, ComparesAsFloatsDoNaNIncluded) {

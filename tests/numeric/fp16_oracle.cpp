@@ -22,7 +22,10 @@ std::uint16_t code_of(_Float16 x) {
 }  // namespace
 
 double oracle_fp16_value(std::uint16_t code) { return static_cast<double>(half_of(code)); }
-std::uint16_t oracle_fp16_from_float(float x) { return code_of(static_cast<_Float16>(x)); }
+void oracle_fp16_from_floats(const float* in, std::uint16_t* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i)
+    out[i] = code_of(static_cast<_Float16>(in[i]));
+}
 std::uint16_t oracle_fp16_from_double(double x) { return code_of(static_cast<_Float16>(x)); }
 std::uint16_t oracle_fp16_from_long_double(long double x) {
   return code_of(static_cast<_Float16>(x));

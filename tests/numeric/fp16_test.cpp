@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <random>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -15,12 +16,22 @@
 
 #include <halfstep/core/float_environment.hpp>
 #include <halfstep/numeric/bf16.hpp>
+#include <numeric/exhaustive.hpp>
 
 using halfstep::bf16;
 using halfstep::fp16;
+using halfstep_tests::compare_all_floats;
+using halfstep_tests::compare_codes;
+using halfstep_tests::compare_floats;
+using halfstep_tests::compare_fma;
+using halfstep_tests::compare_pairs;
+using halfstep_tests::compare_sqrt;
+using halfstep_tests::Count;
+using halfstep_tests::on_two_threads;
+using halfstep_tests::print;
 
 double oracle_fp16_value(std::uint16_t code);
-std::uint16_t oracle_fp16_from_float(float x);
+void oracle_fp16_from_floats(const float* in, std::uint16_t* out, std::size_t n);
 std::uint16_t oracle_fp16_from_double(double x);
 std::uint16_t oracle_fp16_from_long_double(long double x);
 std::uint16_t oracle_fp16_from_i64(std::int64_t x);
@@ -31,24 +42,9 @@ std::uint16_t oracle_fp16_fma(std::uint16_t a, std::uint16_t b, std::uint16_t c)
 
 namespace {
 
-fp16 code(std::uint32_t bits) { return fp16::from_bits(static_cast<std::uint16_t>(bits)); }
+fp16 code(std::uint32_t bits) { return halfstep_tests::code<fp16>(bits); }
 std::uint32_t from(std::uint32_t float_bits) {
   return fp16{std::bit_cast<float>(float_bits)}.bits();
-}
-/// All NaNs count as one.
-std::uint16_t one_nan(std::uint16_t bits) { return (bits & 0x7FFF) > 0x7C00 ? 0x7E00 : bits; }
-
-std::vector<std::uint16_t> structured_codes() {
-  std::vector<std::uint16_t> codes;
-  for (const std::uint32_t sign : {0x0000U, 0x8000U}) {
-    for (const std::uint32_t field :
-         {0U, 1U, 2U, 4U, 5U, 10U, 14U, 15U, 16U, 20U, 25U, 26U, 29U, 30U, 31U}) {
-      for (const std::uint32_t fraction : {0U, 1U, 2U, 0x1FFU, 0x200U, 0x3FEU, 0x3FFU}) {
-        codes.push_back(static_cast<std::uint16_t>(sign | (field << 10) | fraction));
-      }
-    }
-  }
-  return codes;
 }
 
 TEST(Fp16, EveryCodeSurvivesARoundTripThroughFloatAndDouble) {
@@ -124,55 +120,114 @@ TEST(Fp16, RoundsDoubleOnce) {
   }
 }
 
-TEST(Fp16, RoundsFloatAsTheOracleOnASample) {
-  std::int64_t inputs = 0;
-  for (std::uint64_t bits = 0; bits <= 0xFFFFFFFF; bits += 251, ++inputs) {
-    const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
-    ASSERT_EQ(fp16{x}.bits(), oracle_fp16_from_float(x)) << std::hex << bits;
-  }
-  std::printf("%lld inputs, 0 mismatches, path scalar\n", static_cast<long long>(inputs));
-}
-
-TEST(NightlyFp16, RoundsEveryFloatAsTheOracle) {
-  std::int64_t inputs = 0;
-  for (std::uint64_t bits = 0; bits <= 0xFFFFFFFF; ++bits, ++inputs) {
-    const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
-    ASSERT_EQ(fp16{x}.bits(), oracle_fp16_from_float(x)) << std::hex << bits;
-  }
-  std::printf("%lld inputs, 0 mismatches, path scalar\n", static_cast<long long>(inputs));
-  ASSERT_EQ(inputs, std::int64_t{1} << 32);
-}
-
 TEST(Fp16, RoundsIntegersOnce) {
   for (std::int64_t i = -70000; i <= 70000; ++i)
     ASSERT_EQ(fp16{i}.bits(), oracle_fp16_from_i64(i)) << i;
   EXPECT_TRUE(isinf(fp16{std::numeric_limits<std::uint64_t>::max()}));
 }
 
-TEST(Fp16, ArithmeticRoundsOnceAgainstTheOracle) {
-  const auto others = structured_codes();
-  std::vector<std::uint16_t> expected(others.size());
-  std::int64_t inputs = 0;
-  for (const char op : {'+', '-', '*', '/'}) {
-    for (std::uint32_t a = 0; a <= 0xFFFF; a += 5) {
-      oracle_fp16_binary(op, static_cast<std::uint16_t>(a), others.data(), expected.data(),
-                         others.size());
-      for (std::size_t i = 0; i < others.size(); ++i, ++inputs) {
-        const fp16 x = code(a), y = fp16::from_bits(others[i]);
-        const fp16 z = op == '+' ? x + y : op == '-' ? x - y : op == '*' ? x * y : x / y;
-        ASSERT_EQ(one_nan(z.bits()), one_nan(expected[i]))
-            << std::hex << a << ' ' << op << ' ' << others[i];
-      }
-    }
+struct Operation {
+  char op;
+  fp16 (*run)(fp16, fp16);
+};
+constexpr Operation operations[] = {{'+', [](fp16 x, fp16 y) { return x + y; }},
+                                    {'-', [](fp16 x, fp16 y) { return x - y; }},
+                                    {'*', [](fp16 x, fp16 y) { return x * y; }},
+                                    {'/', [](fp16 x, fp16 y) { return x / y; }}};
+constexpr std::uint64_t all_floats = std::uint64_t{1} << 32;
+
+fp16 from_float(float x) { return fp16{x}; }
+fp16 fused(fp16 a, fp16 b, fp16 c) { return fma(a, b, c); }
+
+TEST(Fp16, RoundsEveryFloatAsTheOracle) {
+  const Count count = compare_all_floats<fp16>(from_float, oracle_fp16_from_floats);
+  print<fp16>("from float", count);
+  EXPECT_EQ(count.mismatches, 0);
+  EXPECT_EQ(count.inputs, std::int64_t{1} << 32);
+}
+
+// The same with the oracle asked for each float.
+TEST(NightlyFp16, RoundsEveryFloatAsTheOracleDoesEach) {
+  const Count count = on_two_threads([](int part) {
+    const std::uint64_t half = all_floats / 2;
+    const std::uint64_t from = part == 0 ? 0 : half;
+    return compare_floats<fp16>(from_float, oracle_fp16_from_floats, from, from + half, 1);
+  });
+  print<fp16>("from float", count);
+  EXPECT_EQ(count.mismatches, 0);
+  EXPECT_EQ(count.inputs, std::int64_t{1} << 32);
+}
+
+TEST(Fp16, ArithmeticRoundsOnceOnASampleOfAllPairs) {
+  for (const auto& [op, run] : operations) {
+    const Count count = compare_pairs<fp16>(op, run, oracle_fp16_binary, 0, 257);
+    print<fp16>(std::string(1, op).c_str(), count);
+    EXPECT_EQ(count.mismatches, 0) << op;
+    EXPECT_EQ(count.inputs, 256 * 65536);
   }
-  std::printf("%lld inputs, 0 mismatches, path scalar\n", static_cast<long long>(inputs));
+}
+
+TEST(NightlyFp16, ArithmeticOfEveryPairRoundsOnce) {
+  for (const auto& [op, run] : operations) {
+    const Count count = on_two_threads([&, o = op, r = run](int part) {
+      return compare_pairs<fp16>(o, r, oracle_fp16_binary, static_cast<std::uint32_t>(part), 2);
+    });
+    print<fp16>(std::string(1, op).c_str(), count);
+    EXPECT_EQ(count.mismatches, 0) << op;
+    EXPECT_EQ(count.inputs, std::int64_t{1} << 32);
+  }
 }
 
 TEST(Fp16, SqrtOfEveryCodeRoundsOnce) {
-  for (std::uint32_t bits = 0; bits <= 0xFFFF; ++bits) {
-    ASSERT_EQ(one_nan(sqrt(code(bits)).bits()),
-              one_nan(oracle_fp16_sqrt(static_cast<std::uint16_t>(bits))));
+  const Count count = compare_sqrt<fp16>([](fp16 x) { return sqrt(x); }, oracle_fp16_sqrt);
+  print<fp16>("sqrt", count);
+  EXPECT_EQ(count.mismatches, 0);
+  EXPECT_EQ(count.inputs, 65536);
+}
+
+TEST(Fp16, FmaAgreesWithTheOracleOnTenMillionTriples) {
+  const Count count = compare_fma<fp16>(fused, oracle_fp16_fma, 1, 10'000'000);
+  print<fp16>("fma", count);
+  EXPECT_EQ(count.mismatches, 0);
+}
+
+TEST(NightlyFp16, FmaAgreesWithTheOracleOnAThousandMillionTriples) {
+  const Count count = on_two_threads([](int part) {
+    return compare_fma<fp16>(fused, oracle_fp16_fma, 2 + static_cast<std::uint64_t>(part),
+                             500'000'000);
+  });
+  print<fp16>("fma", count);
+  EXPECT_EQ(count.mismatches, 0);
+  EXPECT_EQ(count.inputs, 1'000'000'000);
+}
+
+// One wrong answer among all is one mismatch, in each of the comparisons above.
+TEST(Fp16, EachComparisonSeesOneWrongAnswer) {
+  const auto flip = [](fp16 x) { return code(x.bits() ^ 1U); };
+  const auto wrong_from = [&](float x) {
+    return std::bit_cast<std::uint32_t>(x) == 0x3F800003 ? flip(fp16{x}) : fp16{x};
+  };
+  EXPECT_EQ(compare_all_floats<fp16>(wrong_from, oracle_fp16_from_floats).mismatches, 1);
+  EXPECT_EQ(compare_floats<fp16>(wrong_from, oracle_fp16_from_floats, 0x3F000000, 0x40000000, 1)
+                .mismatches,
+            1);
+  const auto wrong_to = [](fp16 x) {
+    return x.bits() == 0x0001 ? 0.0F : static_cast<float>(x);  // a subnormal is lost
+  };
+  EXPECT_EQ((compare_codes<fp16, float>(wrong_to, oracle_fp16_value).mismatches), 1);
+  for (const auto& [op, run] : operations) {
+    const auto wrong = [&, r = run](fp16 x, fp16 y) {
+      return x.bits() == 0x3E00 && y.bits() == 0x4249 ? flip(r(x, y)) : r(x, y);
+    };
+    EXPECT_EQ(compare_pairs<fp16>(op, wrong, oracle_fp16_binary, 0x3E00, 0x10000).mismatches, 1);
   }
+  const auto wrong_sqrt = [&](fp16 x) { return x == fp16{2} ? flip(sqrt(x)) : sqrt(x); };
+  EXPECT_EQ(compare_sqrt<fp16>(wrong_sqrt, oracle_fp16_sqrt).mismatches, 1);
+  // The route that most libraries take, through float, is caught.
+  const auto through_float = [](fp16 a, fp16 b, fp16 c) {
+    return fp16{static_cast<float>(a) * static_cast<float>(b) + static_cast<float>(c)};
+  };
+  EXPECT_GT(compare_fma<fp16>(through_float, oracle_fp16_fma, 1, 100'000).mismatches, 0);
 }
 
 TEST(Fp16, FmaRoundsOnceWhereFloatDoesNot) {
@@ -180,30 +235,6 @@ TEST(Fp16, FmaRoundsOnceWhereFloatDoesNot) {
   EXPECT_EQ(fma(code(0x520B), code(0x00E9), code(0x2FF6)).bits(), 0x3001);
   EXPECT_EQ(fma(fp16{320}, fp16{128.25}, fp16{0x1p-24}).bits(), 0x7903);
   EXPECT_EQ(fma(code(0x3AA0), code(0xD260), code(0x0012)).bits(), 0xD147);
-}
-
-TEST(Fp16, FmaAgreesWithTheOracle) {
-  const auto codes = structured_codes();
-  std::int64_t inputs = 0;
-  const auto check = [&inputs](std::uint16_t a, std::uint16_t b, std::uint16_t c) {
-    ++inputs;
-    const fp16 z = fma(fp16::from_bits(a), fp16::from_bits(b), fp16::from_bits(c));
-    ASSERT_EQ(one_nan(z.bits()), one_nan(oracle_fp16_fma(a, b, c)))
-        << std::hex << a << ' ' << b << ' ' << c;
-  };
-  for (std::size_t i = 0; i < codes.size(); i += 2) {
-    for (std::size_t j = 0; j < codes.size(); j += 3) {
-      for (std::size_t k = 0; k < codes.size(); k += 3)
-        check(codes[i], codes[j], codes[k]);
-    }
-  }
-  std::mt19937_64 random(2);
-  for (int i = 0; i < 2000000; ++i) {
-    const std::uint64_t r = random();
-    check(static_cast<std::uint16_t>(r), static_cast<std::uint16_t>(r >> 16),
-          static_cast<std::uint16_t>(r >> 32));
-  }
-  std::printf("%lld inputs, 0 mismatches, path scalar\n", static_cast<long long>(inputs));
 }
 
 TEST(Fp16, LimitsAreThoseOfTheLayout) {
