@@ -3,9 +3,12 @@
 
 #include <limits>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
+
+#include <numeric/formats.hpp>
 
 using halfstep::bf16;
 using halfstep::dual;
@@ -15,21 +18,25 @@ namespace numeric = halfstep::numeric;
 namespace {
 
 template <class T>
-void expect_traits_of_limits() {
+constexpr bool traits_are_those_of_limits() {
   using N = Eigen::NumTraits<T>;
   using L = std::numeric_limits<T>;
-  static_assert(!N::IsComplex && !N::IsInteger && N::IsSigned);
-  EXPECT_EQ(N::epsilon().bits(), L::epsilon().bits());
-  EXPECT_EQ(N::highest().bits(), L::max().bits());
-  EXPECT_EQ(N::lowest().bits(), L::lowest().bits());
-  EXPECT_EQ(N::infinity().bits(), L::infinity().bits());
-  EXPECT_EQ(N::quiet_NaN().bits(), L::quiet_NaN().bits());
-  EXPECT_EQ(N::digits10(), L::digits10);
-  EXPECT_GT(N::dummy_precision(), L::epsilon());
+  return !N::IsComplex && !N::IsInteger && N::IsSigned == L::is_signed &&
+         !N::RequireInitialization && std::is_same_v<typename N::Real, T> &&
+         N::epsilon().bits() == L::epsilon().bits() && N::highest().bits() == L::max().bits() &&
+         N::lowest().bits() == L::lowest().bits() && N::infinity().bits() == L::infinity().bits() &&
+         N::quiet_NaN().bits() == L::quiet_NaN().bits() && N::digits10() == L::digits10 &&
+         N::dummy_precision() > L::epsilon();
+}
+template <class... T>
+constexpr bool all_traits_are_those_of_limits(halfstep_tests::Formats<T...>) {
+  return (traits_are_those_of_limits<T>() && ...);
 }
 TEST(EigenTraits, AreThoseOfNumericLimits) {
-  expect_traits_of_limits<bf16>();
-  expect_traits_of_limits<fp16>();
+  static_assert(all_traits_are_those_of_limits(halfstep_tests::AllFormats{}));
+  // As literals: Eigen 3.4's own half and bfloat16 have these wrong.
+  static_assert(Eigen::NumTraits<fp16>::epsilon().bits() == 0x1400 &&
+                Eigen::NumTraits<bf16>::epsilon().bits() == 0x3C00);
   EXPECT_EQ(Eigen::NumTraits<dual<double>>::epsilon(), std::numeric_limits<double>::epsilon());
 }
 

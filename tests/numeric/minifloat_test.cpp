@@ -392,25 +392,6 @@ static_assert(codes_are<fp6_e2m3>(0x08, 0x3F, 0x1F, 0x01, 0x01, 0x04, 0x1F, 0x20
 static_assert(codes_are<fp6_e3m2>(0x04, 0x3F, 0x1F, 0x01, 0x04, 0x08, 0x1F, 0x20, 0x20));
 static_assert(codes_are<fp4_e2m1>(0x2, 0xF, 0x7, 0x1, 0x1, 0x1, 0x7, 0x8, 0x8));
 
-// The same without literals: what each field of numeric_limits means, for every format.
-TYPED_TEST(Minifloat, LimitsAreWhatTheirNamesSay) {
-  using L = std::numeric_limits<TypeParam>;
-  const auto d = [](TypeParam x) { return static_cast<double>(x); };
-  EXPECT_EQ(d(nextafter(TypeParam{1}, L::max())) - 1, d(L::epsilon()));
-  EXPECT_EQ(d(L::min()), std::ldexp(1, L::min_exponent - 1));
-  EXPECT_LT(d(L::max()), std::ldexp(1, L::max_exponent));
-  EXPECT_GE(d(L::max()), std::ldexp(1, L::max_exponent - 1));
-  EXPECT_GE(d(L::max()), std::pow(10, L::max_exponent10));
-  EXPECT_LT(d(L::max()), std::pow(10, L::max_exponent10 + 1));
-  EXPECT_LE(d(L::min()), std::pow(10, L::min_exponent10));
-  EXPECT_GT(d(L::min()), std::pow(10, L::min_exponent10 - 1));
-  EXPECT_TRUE(!L::has_quiet_NaN || isnan(L::quiet_NaN()));
-  EXPECT_TRUE(!L::has_signaling_NaN || isnan(L::signaling_NaN()));
-  EXPECT_EQ(L::has_infinity, isinf(L::infinity()));
-  EXPECT_EQ(d(L::round_error()), 0.5);
-  EXPECT_EQ(L::lowest(), L::is_signed ? TypeParam{-d(L::max())} : L::min());
-}
-
 TEST(MinifloatCases, InfinityInTheFnuzFormatsIsTheirNaNAndMinusZeroDoesNotExist) {
   EXPECT_EQ(fp8_e4m3fnuz{HUGE_VALF}.bits(), 0x80);
   EXPECT_EQ(fp8_e5m2fnuz{-HUGE_VALF}.bits(), 0x80);

@@ -2,9 +2,12 @@
 // What holds for the scalar of every format alike; each format's own numbers are in its own test.
 #include <halfstep/numeric/small_float.hpp>
 
+#include <bit>
 #include <cfenv>
+#include <cmath>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <string>
 #include <type_traits>
@@ -74,6 +77,54 @@ TYPED_TEST(SmallFloat, IsItsBitsAndNothingElse) {
   static_assert(T{1} + T{1} == T{2} && T{4} / T{2} == T{2} && fma(T{1}, T{1}, T{1}) == T{2});
   static_assert(nextafter(T{1}, T{2}) > T{1} && abs(T{2}) == T{2} && isnormal(T{2}));
   EXPECT_EQ(code<T>(0xFFFFFFFF).bits(), codes<T> - 1);
+}
+
+/// 2^exponent
+constexpr double power(int exponent) {
+  return std::bit_cast<double>(static_cast<std::uint64_t>(exponent + 1023) << 52);
+}
+/// Each field of numeric_limits by what it means for the bits, without literals; those are in the
+/// formats' own tests.
+template <class T>
+constexpr bool limits_follow_the_layout() {
+  using L = std::numeric_limits<T>;
+  using F = typename T::format;
+  const auto value = [](T x) { return static_cast<double>(x); };
+  const T max = L::max(), min = L::min(), tiny = L::denorm_min();
+  bool ok = L::is_specialized && L::radix == 2 && L::digits == F::mantissa_bits + 1;
+  // Nothing finite is larger than max; -max is the lowest, where there are signs.
+  ok = ok && isfinite(max) && value(max) < power(L::max_exponent) &&
+       value(max) >= power(L::max_exponent - 1);
+  const T beyond = code<T>(max.bits() + 1U);
+  ok = ok && (!isfinite(beyond) || signbit(beyond) || F::is_nan(beyond.bits()));
+  ok = ok && value(L::lowest()) == (L::is_signed ? -value(max) : value(min));
+  ok = ok && value(min) == power(L::min_exponent - 1) && isnormal(min);
+  if constexpr (F::has_zero) {
+    ok = ok && !isnormal(code<T>(min.bits() - 1U)) && tiny.bits() == 1 && !isnormal(tiny);
+    ok = ok && nextafter(T{0}, T{1}).bits() == tiny.bits() && L::has_denorm == std::denorm_present;
+  } else {
+    ok = ok && min.bits() == 0 && tiny == min && L::has_denorm == std::denorm_absent;
+  }
+  ok = ok && value(nextafter(T{1}, max)) - 1 == value(L::epsilon());
+  ok = ok && value(L::round_error()) == 0.5 && L::round_style == std::round_to_nearest;
+  ok = ok && L::has_infinity == isinf(L::infinity()) && L::has_quiet_NaN == isnan(L::quiet_NaN());
+  ok = ok && (!L::has_infinity || value(L::infinity()) == std::numeric_limits<double>::infinity());
+  if constexpr (L::has_signaling_NaN) {
+    ok = ok && isnan(L::signaling_NaN()) && (L::signaling_NaN().bits() & F::quiet_bit) == 0 &&
+         (L::quiet_NaN().bits() & F::quiet_bit) != 0;
+  }
+  return ok && L::is_iec559 == L::has_infinity && L::is_bounded && !L::is_modulo && !L::traps;
+}
+TYPED_TEST(SmallFloat, LimitsFollowTheLayout) {
+  using L = std::numeric_limits<TypeParam>;
+  static_assert(limits_follow_the_layout<TypeParam>());
+  const auto max = static_cast<double>(L::max()), min = static_cast<double>(L::min());
+  EXPECT_GE(max, std::pow(10, L::max_exponent10));
+  EXPECT_LT(max, std::pow(10, L::max_exponent10 + 1));
+  EXPECT_LE(min, std::pow(10, L::min_exponent10));
+  EXPECT_GT(min, std::pow(10, L::min_exponent10 - 1));
+  EXPECT_EQ(L::digits10, static_cast<int>(std::floor((L::digits - 1) * std::log10(2))));
+  EXPECT_EQ(L::max_digits10, static_cast<int>(std::ceil(1 + L::digits * std::log10(2))));
 }
 
 TYPED_TEST(SmallFloat, EqualValuesHaveEqualHashesAndOthersDiffer) {

@@ -230,12 +230,15 @@ inline std::to_chars_result to_chars(char* first, char* last, small_float<Format
       std::from_chars(*at == '+' ? at + 1 : at, end, exponent);
       exponent -= precision;
       for (const long candidate : {digits, digits + 1, digits - 1}) {
+        if (best != 0 || candidate == 0) continue;
         numeric::detail::BigInteger big;
         big.words[0] = static_cast<std::uint32_t>(candidate);
-        big.used = candidate != 0 ? 1 : 0;
-        const auto code = numeric::detail::round<Format>(
-            numeric::detail::from_decimal(false, big, exponent, false));
-        if (code == size.bits() && best == 0) best = candidate;
+        big.used = 1;
+        // The magnitude, before what is too large saturates: 30 is no text of a largest 28.
+        const auto magnitude =
+            numeric::detail::round_magnitude<Format, numeric::Rounding::nearest_even>(
+                numeric::detail::from_decimal(false, big, exponent, false));
+        if (magnitude == size.bits()) best = candidate;
       }
     }
     for (; best % 10 == 0; best /= 10)
