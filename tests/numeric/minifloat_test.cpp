@@ -259,57 +259,118 @@ std::uint32_t oracle(double x) {
   return any_nan(expected);
 }
 
-TYPED_TEST(Minifloat, ArithmeticOfEveryPairRoundsOnce) {
+template <class T>
+std::vector<double> values() {
+  std::vector<double> all;
+  for (std::uint32_t a = 0; a < codes<T>; ++a)
+    all.push_back(oracle_minifloat_value(name_of<T>, code<T>(a).bits()));
+  return all;
+}
+
+/// Whether `found` is what an operation gives whose exact result, or correctly rounded double, is
+/// `exact`. Where there is no NaN, an invalid operation gives a zero.
+template <class T>
+bool right(T found, double exact) {
+  if (std::isnan(exact) && !T::format::has_nan) return iszero(found);
+  return any_nan(found) == oracle<T>(exact);
+}
+
+constexpr char operations[] = {'+', '-', '*', '/'};
+constexpr auto arithmetic = [](char op, auto x, auto y) {
+  return op == '+' ? x + y : op == '-' ? x - y : op == '*' ? x * y : x / y;
+};
+
+template <class T, class Operation>
+Count compare_arithmetic(Operation operation) {
   Count count;
-  std::vector<double> value(codes<TypeParam>);
-  for (std::uint32_t a = 0; a < codes<TypeParam>; ++a)
-    value[a] = oracle_minifloat_value(name_of<TypeParam>, code<TypeParam>(a).bits());
-  const bool has_nan = TypeParam::format::has_nan;
-  for (std::uint32_t a = 0; a < codes<TypeParam>; ++a) {
-    for (std::uint32_t b = 0; b < codes<TypeParam>; ++b) {
-      const auto x = code<TypeParam>(a), y = code<TypeParam>(b);
-      for (const char op : {'+', '-', '*', '/'}) {
+  const auto value = values<T>();
+  for (std::uint32_t a = 0; a < codes<T>; ++a) {
+    for (std::uint32_t b = 0; b < codes<T>; ++b) {
+      for (const char op : operations) {
         ++count.inputs;
-        const auto z = op == '+' ? x + y : op == '-' ? x - y : op == '*' ? x * y : x / y;
-        const double exact = oracle_binary(op, value[a], value[b]);
-        if (std::isnan(exact) && !has_nan) {
-          count.mismatches += iszero(z) ? 0 : 1;  // 0 / 0
-          continue;
-        }
-        count.mismatches += any_nan(z) == oracle<TypeParam>(exact) ? 0 : 1;
+        const T found = operation(op, code<T>(a), code<T>(b));
+        count.mismatches += right(found, oracle_binary(op, value[a], value[b])) ? 0 : 1;
       }
-      ASSERT_EQ(x == y, value[a] == value[b]);
-      ASSERT_EQ(x <=> y, value[a] <=> value[b]);
-      ASSERT_EQ(x < y, value[a] < value[b]);
     }
   }
+  return count;
+}
+
+template <class T, class Operation>
+Count compare_fma(Operation operation, std::uint32_t end) {
+  Count count;
+  const auto value = values<T>();
+  for (std::uint32_t a = 0; a < end; ++a) {
+    for (std::uint32_t b = 0; b < codes<T>; ++b) {
+      for (std::uint32_t c = 0; c < codes<T>; ++c) {
+        ++count.inputs;
+        const T found = operation(code<T>(a), code<T>(b), code<T>(c));
+        count.mismatches += right(found, oracle_fma(value[a], value[b], value[c])) ? 0 : 1;
+      }
+    }
+  }
+  return count;
+}
+
+template <class T, class Operation>
+Count compare_sqrt(Operation operation) {
+  Count count;
+  const auto value = values<T>();
+  for (std::uint32_t a = 0; a < codes<T>; ++a, ++count.inputs)
+    count.mismatches += right(T{operation(code<T>(a))}, oracle_sqrt(value[a])) ? 0 : 1;
+  return count;
+}
+
+TYPED_TEST(Minifloat, ArithmeticOfEveryPairRoundsOnce) {
+  const Count count = compare_arithmetic<TypeParam>(arithmetic);
   print<TypeParam>("+ - * /", count);
   EXPECT_EQ(count.mismatches, 0);
   EXPECT_EQ(count.inputs, std::int64_t{4} * codes<TypeParam> * codes<TypeParam>);
 }
 
-TYPED_TEST(Minifloat, FmaOfEveryTripleAndSqrtOfEveryCodeRoundOnce) {
-  Count count;
-  std::vector<double> value(codes<TypeParam>);
-  for (std::uint32_t a = 0; a < codes<TypeParam>; ++a)
-    value[a] = oracle_minifloat_value(name_of<TypeParam>, code<TypeParam>(a).bits());
-  for (std::uint32_t a = 0; a < codes<TypeParam>; ++a) {
-    const auto root = sqrt(code<TypeParam>(a));
-    if (TypeParam::format::has_nan || !std::isnan(oracle_sqrt(value[a]))) {
-      ASSERT_EQ(any_nan(root), oracle<TypeParam>(oracle_sqrt(value[a]))) << a;
-    }
-    for (std::uint32_t b = 0; b < codes<TypeParam>; ++b) {
-      for (std::uint32_t c = 0; c < codes<TypeParam>; ++c) {
-        ++count.inputs;
-        const auto z = fma(code<TypeParam>(a), code<TypeParam>(b), code<TypeParam>(c));
-        const double exact = oracle_fma(value[a], value[b], value[c]);
-        count.mismatches += any_nan(z) == oracle<TypeParam>(exact) ? 0 : 1;
-      }
-    }
-  }
+TYPED_TEST(Minifloat, SqrtOfEveryCodeRoundsOnce) {
+  const Count count = compare_sqrt<TypeParam>([](TypeParam x) { return sqrt(x); });
+  print<TypeParam>("sqrt", count);
+  EXPECT_EQ(count.mismatches, 0);
+  EXPECT_EQ(count.inputs, 1 << TypeParam::format::bits);
+}
+
+TYPED_TEST(Minifloat, FmaOfEveryTripleRoundsOnce) {
+  const auto fused = [](TypeParam x, TypeParam y, TypeParam z) { return fma(x, y, z); };
+  const Count count = compare_fma<TypeParam>(fused, codes<TypeParam>);
   print<TypeParam>("fma", count);
   EXPECT_EQ(count.mismatches, 0);
   EXPECT_EQ(count.inputs, std::int64_t{1} << (3 * TypeParam::format::bits));
+}
+
+TYPED_TEST(Minifloat, AnOperationThatIsWrongOnceIsCaught) {
+  const auto flip = [](TypeParam x) { return code<TypeParam>(x.bits() ^ 1U); };
+  const TypeParam one{1}, two{2};
+  const auto wrong = [&](char op, TypeParam x, TypeParam y) {
+    const TypeParam z = arithmetic(op, x, y);
+    return op == '*' && x == two && y == one ? flip(z) : z;
+  };
+  EXPECT_EQ(compare_arithmetic<TypeParam>(wrong).mismatches, 1);
+  const auto wrong_sqrt = [&](TypeParam x) { return x == one ? flip(sqrt(x)) : sqrt(x); };
+  EXPECT_EQ(compare_sqrt<TypeParam>(wrong_sqrt).mismatches, 1);
+  const auto wrong_fma = [&](TypeParam x, TypeParam y, TypeParam z) {
+    const bool here = x.bits() == 1 && y == two && z == one;
+    return here ? flip(fma(x, y, z)) : fma(x, y, z);
+  };
+  EXPECT_EQ(compare_fma<TypeParam>(wrong_fma, 2).mismatches, 1);
+}
+
+TYPED_TEST(Minifloat, ComparesAsTheValuesDo) {
+  const auto value = values<TypeParam>();
+  for (std::uint32_t a = 0; a < codes<TypeParam>; ++a) {
+    for (std::uint32_t b = 0; b < codes<TypeParam>; ++b) {
+      const auto x = code<TypeParam>(a), y = code<TypeParam>(b);
+      ASSERT_EQ(x == y, value[a] == value[b]);
+      ASSERT_EQ(x <=> y, value[a] <=> value[b]);
+      ASSERT_EQ(x < y, value[a] < value[b]);
+      ASSERT_EQ(x >= y, value[a] >= value[b]);
+    }
+  }
 }
 
 TYPED_TEST(Minifloat, NextafterWalksThroughAllValuesAndSignsKeepTheirMeaning) {
