@@ -19,10 +19,18 @@
 #include <halfstep/numeric/detail/convert_avx512_bf16.hpp>
 #include <halfstep/numeric/detail/convert_portable.hpp>
 #include <halfstep/numeric/fp16.hpp>
+#include <halfstep/numeric/round_to.hpp>
+#include <halfstep/numeric/small_float.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::numeric {
 
 namespace detail {
+
+/// Formats that the vector bodies know.
+template <class T>
+inline constexpr bool has_lanes = std::same_as<T, float>;
+template <class Format>
+inline constexpr bool has_lanes<small_float<Format>> = Format::has_zero;
 
 template <class From, class To>
 using ConvertBody = void (*)(const From*, To*, std::int64_t);
@@ -80,14 +88,14 @@ template <class To, class From>
 
 }  // namespace detail
 
-/// A type that convert takes: float, double, bf16, fp16.
+/// A type that convert takes: float, double or a small format.
 template <class T>
 concept convertible_format = std::same_as<T, float> || std::same_as<T, double> ||
-    std::same_as<T, bf16> || std::same_as<T, fp16>;
+    detail::is_small_float<T>;
 
-/// out[i] = in[i], rounded once to nearest even. From double, and to it, by a plain loop; else by
-/// each path's own instructions, through float. The arrays may be the same one where From is To,
-/// else they must not overlap.
+/// out[i] = in[i], rounded once to nearest even. Float and the small formats go to each other by
+/// each path's own instructions; double and the scales (fp8_e8m0) by a plain loop. The arrays may be
+/// the same one where From is To, else they must not overlap.
 ///
 /// Cost: one read of `in` and one write of `out`; allocates nothing; shared over compute's threads
 /// from 32768 elements on. From 64 MB read and written on, `out` goes past the caches.
@@ -104,8 +112,8 @@ void convert(const core::Compute& compute, std::span<const From> in, std::span<T
                      const From* from = in.data() + begin;
                      To* to = out.data() + begin;
                      const std::int64_t count = end - begin;
-                     if constexpr (std::same_as<From, To> || std::same_as<From, double> ||
-                                   std::same_as<To, double>) {
+                     if constexpr (std::same_as<From, To> || !detail::has_lanes<From> ||
+                                   !detail::has_lanes<To>) {
                        for (std::int64_t i = 0; i < count; ++i)
                          to[i] = detail::convert_one<To>(from[i]);
                      } else {
