@@ -85,6 +85,8 @@
   HALFSTEP_KERNELS void sgd_step<float, E>(const core::Compute&, const SgdOptions&, double,              \
                                            std::span<float>, std::span<const float>, std::span<float>,   \
                                            std::span<E>);                                                \
+  HALFSTEP_KERNELS void stochastic_round<E>(const core::Compute&, std::span<const float>, std::span<E>,  \
+                                            const StochasticDraw&);                                      \
   HALFSTEP_KERNELS void cast<E, float>(const core::Compute&, std::span<const E>, std::span<float>, Write); \
   HALFSTEP_KERNELS void cast<float, E>(const core::Compute&, std::span<const float>, std::span<E>, Write);
 

@@ -14,6 +14,7 @@
 #include <halfstep/kernels/detail/gemm_block.hpp>
 #include <halfstep/kernels/detail/gradient_tally.hpp>
 #include <halfstep/kernels/detail/optimizer_pass.hpp>
+#include <halfstep/kernels/detail/stochastic_codes.hpp>
 #include <halfstep/numeric/bf16.hpp>
 #include <halfstep/numeric/elementary.hpp>
 #include <halfstep/numeric/fp16.hpp>
