@@ -252,8 +252,8 @@ void expect_past_caches(std::size_t n, std::size_t offset) {
 }
 TEST(Convert, PastTheCachesGivesTheSameBitsAtEveryAlignmentAndLength) {
   every_trained_format([]<class T>() {
-    for (const std::size_t n : {0, 3, 100, 6 * 1024 - 1, 6 * 4096 + 63, 30'011}) {
-      for (const std::size_t offset : {0, 1, 31, 40}) {
+    for (const std::size_t n : {0UL, 3UL, 100UL, 6 * 1024UL - 1, 6 * 4096UL + 63, 30011UL}) {
+      for (const std::size_t offset : {0U, 1U, 31U, 40U}) {
         expect_past_caches<float, T>(n, offset);
         expect_past_caches<T, float>(n, offset);
       }
