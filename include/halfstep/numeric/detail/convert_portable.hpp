@@ -2,7 +2,6 @@
 // Bulk conversions with nothing beyond x86-64's first instructions: the path that runs everywhere.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 
 #include <emmintrin.h>
@@ -19,16 +18,22 @@ inline constexpr int lanes = 4;
 using Word = std::uint32_t __attribute__((vector_size(4 * lanes)));
 using Integers = std::int32_t __attribute__((vector_size(4 * lanes)));
 using Floats = float __attribute__((vector_size(4 * lanes)));
-template <std::size_t bytes>
-struct CodesOf {
-  using type = std::uint16_t __attribute__((vector_size(2 * lanes)));
-};
-template <>
-struct CodesOf<1> {
-  using type = std::uint8_t __attribute__((vector_size(lanes)));
-};
+using Codes = std::uint16_t __attribute__((vector_size(2 * lanes)));
 
 inline void stream(void* line, Word x) { _mm_stream_si128(static_cast<__m128i*>(line), (__m128i)x); }
+
+// g++ takes convertvector to 8 bits apart, lane by lane: packed by hand on every path.
+inline Word unpack(const std::uint8_t* p) {
+  std::int32_t four;
+  __builtin_memcpy(&four, p, 4);
+  const __m128i zero = _mm_setzero_si128();
+  return (Word)_mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(four), zero), zero);
+}
+inline void pack(std::uint8_t* p, Word x) {
+  const __m128i words = _mm_packs_epi32((__m128i)x, (__m128i)x);
+  const std::int32_t four = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
+  __builtin_memcpy(p, &four, 4);
+}
 
 #include <halfstep/numeric/detail/convert_loops.inc>
 
