@@ -47,9 +47,9 @@ void Convert(benchmark::State& state) {
 }
 
 // The same where no cache helps: the larger array is four times the last cache. of_memcpy is the
-// time of a memcpy that reads and writes as many bytes together, over that of the conversion; the two
-// take turns, and each counts its best. memcpy reads half of those bytes, a
-// narrowing conversion two thirds or four fifths of them, which is the slower half of the work.
+// time of a memcpy that reads and writes as many bytes together, over that of the conversion; the
+// two take turns, and each counts its best. memcpy reads half of those bytes, a narrowing
+// conversion two thirds or four fifths of them, which is the slower half of the work.
 template <class From, class To>
 void BeyondCaches(benchmark::State& state) {
   const auto isa = core::all_isas[static_cast<std::size_t>(state.range(0))];

@@ -38,8 +38,10 @@ struct StochasticDraw {
 
 /// A format with NaN and -0, of which every number has a middle to the next in float.
 template <class T>
-concept stochastic_format = requires { typename T::format; } &&
-    T::format::has_nan && T::format::has_negative_zero;
+concept stochastic_format = requires {
+  typename T::format;
+}
+&&T::format::has_nan&& T::format::has_negative_zero;
 
 namespace detail {
 /// What the paths are told; the codes without sign.
@@ -58,11 +60,11 @@ template <stochastic_format To, numeric::Overflow O>
 /// from zero is taken with the probability that is the part cut off, in units of their distance: so
 /// the mean is in[i].
 ///
-/// Exactly: for bf16, which cuts off 16 bits, the sum over all 65536 values of the upper half of the
-/// word is 65536 in[i]. The other formats cut off more of what is subnormal; over all 2^32 words
-/// their sum is 2^32 in[i] if in[i] is a multiple of 2^-32 of the format's smallest number, as every
-/// float is down to 2^-9 of that number (fp16: 2^-33). A smaller one is rounded up too seldom, by
-/// less than 2^-32 of the smallest number.
+/// Exactly: for bf16, which cuts off 16 bits, the sum over all 65536 values of the upper half of
+/// the word is 65536 in[i]. The other formats cut off more of what is subnormal; over all 2^32
+/// words their sum is 2^32 in[i] if in[i] is a multiple of 2^-32 of the format's smallest number,
+/// as every float is down to 2^-9 of that number (fp16: 2^-33). A smaller one is rounded up too
+/// seldom, by less than 2^-32 of the smallest number.
 ///
 /// Cost: one read, one write, and a Philox call for four elements, of which a vector holds up to
 /// eight. Allocates nothing. Integers alone: subnormals are not flushed.

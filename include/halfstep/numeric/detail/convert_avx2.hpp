@@ -22,13 +22,15 @@ using Integers = std::int32_t __attribute__((vector_size(4 * lanes)));
 using Floats = float __attribute__((vector_size(4 * lanes)));
 using Codes = std::uint16_t __attribute__((vector_size(2 * lanes)));
 
-inline void stream(void* line, Word x) { _mm256_stream_si256(static_cast<__m256i*>(line), (__m256i)x); }
+inline void stream(void* line, Word x) {
+  _mm256_stream_si256(static_cast<__m256i*>(line), (__m256i)x);
+}
 inline Word unpack(const std::uint8_t* p) {
   return (Word)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
 }
 inline void pack(std::uint8_t* p, Word x) {
-  const __m128i words = _mm_packus_epi32(_mm256_castsi256_si128((__m256i)x),
-                                         _mm256_extracti128_si256((__m256i)x, 1));
+  const __m128i words =
+      _mm_packus_epi32(_mm256_castsi256_si128((__m256i)x), _mm256_extracti128_si256((__m256i)x, 1));
   _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packus_epi16(words, words));
 }
 inline Word load(const fp16* p) {

@@ -20,7 +20,9 @@ using Integers = std::int32_t __attribute__((vector_size(4 * lanes)));
 using Floats = float __attribute__((vector_size(4 * lanes)));
 using Codes = std::uint16_t __attribute__((vector_size(2 * lanes)));
 
-inline void stream(void* line, Word x) { _mm512_stream_si512(static_cast<__m512i*>(line), (__m512i)x); }
+inline void stream(void* line, Word x) {
+  _mm512_stream_si512(static_cast<__m512i*>(line), (__m512i)x);
+}
 inline Word unpack(const std::uint8_t* p) {
   return (Word)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Bulk conversions with nothing beyond x86-64's first instructions: the path that runs everywhere.
+// Bulk conversions with x86-64's first instructions: the portable path, which runs everywhere.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include <halfstep/numeric/fp16.hpp>
 
 HALFSTEP_BEGIN_TARGET(PORTABLE)
-namespace halfstep::inline HALFSTEP_CONFIG::numeric::detail::convert_portable {
+namespace halfstep::inline HALFSTEP_CONFIG::numeric::detail::convert_sse2 {
 
 inline constexpr int lanes = 4;
 using Word = std::uint32_t __attribute__((vector_size(4 * lanes)));
@@ -20,7 +20,9 @@ using Integers = std::int32_t __attribute__((vector_size(4 * lanes)));
 using Floats = float __attribute__((vector_size(4 * lanes)));
 using Codes = std::uint16_t __attribute__((vector_size(2 * lanes)));
 
-inline void stream(void* line, Word x) { _mm_stream_si128(static_cast<__m128i*>(line), (__m128i)x); }
+inline void stream(void* line, Word x) {
+  _mm_stream_si128(static_cast<__m128i*>(line), (__m128i)x);
+}
 
 // g++ takes convertvector to 8 bits apart, lane by lane: packed by hand on every path.
 inline Word unpack(const std::uint8_t* p) {
@@ -37,5 +39,5 @@ inline void pack(std::uint8_t* p, Word x) {
 
 #include <halfstep/numeric/detail/convert_loops.inc>
 
-}  // namespace halfstep::inline HALFSTEP_CONFIG::numeric::detail::convert_portable
+}  // namespace halfstep::inline HALFSTEP_CONFIG::numeric::detail::convert_sse2
 HALFSTEP_END_TARGET
