@@ -79,12 +79,12 @@
                                        core::MatrixView<const E>, float*, std::int64_t,                  \
                                        const std::type_identity_t<GemmOptions<E>>&,                      \
                                        std::span<std::byte>);                                            \
-  HALFSTEP_KERNELS void adamw_step<float, E>(const core::Compute&, const AdamWOptions&, std::int64_t,    \
-                                             double, std::span<float>, std::span<const float>,           \
-                                             std::span<float>, std::span<float>, std::span<E>);          \
-  HALFSTEP_KERNELS void sgd_step<float, E>(const core::Compute&, const SgdOptions&, double,              \
-                                           std::span<float>, std::span<const float>, std::span<float>,   \
-                                           std::span<E>);                                                \
+  HALFSTEP_KERNELS void adamw_step<float, WithCopy<float, E>, float, Plain<float>, Plain<float>>(       \
+      const core::Compute&, const AdamWOptions&, std::int64_t, double, const WithCopy<float, E>&,       \
+      std::span<const float>, const Plain<float>&, const Plain<float>&);                                \
+  HALFSTEP_KERNELS void sgd_step<float, WithCopy<float, E>, float, Plain<float>>(                       \
+      const core::Compute&, const SgdOptions&, double, const WithCopy<float, E>&,                       \
+      std::span<const float>, const Plain<float>&);                                                     \
   HALFSTEP_KERNELS void cast<E, float>(const core::Compute&, std::span<const E>, std::span<float>, Write); \
   HALFSTEP_KERNELS void cast<float, E>(const core::Compute&, std::span<const float>, std::span<E>, Write);
 
@@ -98,11 +98,12 @@
       std::span<A>, const CrossEntropyOptions&);                                                          \
   HALFSTEP_KERNELS A fold_blocks<A>(const core::Compute&, std::span<A>);                                  \
   HALFSTEP_KERNELS NonFinite gradient_pass<A>(const core::Compute&, std::span<const A>, std::span<double>); \
-  HALFSTEP_KERNELS void adamw_step<A, A>(const core::Compute&, const AdamWOptions&, std::int64_t, double, \
-                                         std::span<A>, std::span<const A>, std::span<A>, std::span<A>,    \
-                                         std::span<A>);                                                   \
-  HALFSTEP_KERNELS void sgd_step<A, A>(const core::Compute&, const SgdOptions&, double, std::span<A>,     \
-                                       std::span<const A>, std::span<A>, std::span<A>);                   \
+  HALFSTEP_KERNELS void adamw_step<A, Plain<A>, A, Plain<A>, Plain<A>>(                                 \
+      const core::Compute&, const AdamWOptions&, std::int64_t, double, const Plain<A>&,                 \
+      std::span<const A>, const Plain<A>&, const Plain<A>&);                                            \
+  HALFSTEP_KERNELS void sgd_step<A, Plain<A>, A, Plain<A>>(const core::Compute&, const SgdOptions&,     \
+                                                           double, const Plain<A>&,                     \
+                                                           std::span<const A>, const Plain<A>&);        \
   HALFSTEP_KERNELS void cast<A, A>(const core::Compute&, std::span<const A>, std::span<A>, Write);
 
 namespace halfstep::inline HALFSTEP_CONFIG::kernels {

@@ -12,8 +12,10 @@
 #include <halfstep/kernels/gelu.hpp>
 #include <halfstep/kernels/gemm.hpp>
 #include <halfstep/kernels/gradient_pass.hpp>
+#include <halfstep/kernels/held.hpp>
 #include <halfstep/kernels/layer_norm.hpp>
 #include <halfstep/kernels/linear.hpp>
+#include <halfstep/kernels/pack.hpp>
 #include <halfstep/kernels/reduce.hpp>
 #include <halfstep/kernels/rms_norm.hpp>
 #include <halfstep/kernels/sgd.hpp>
