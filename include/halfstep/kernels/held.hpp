@@ -77,6 +77,9 @@ struct Split {
 /// The rest is 0 where x rounds to an infinity or is NaN, so that no infinity is taken from
 /// another.
 ///
+/// A rest that is rounded up to just half an ulp makes the sum a tie: written back unchanged it may
+/// then stand as the even neighbour with the opposite rest. The sum is the same.
+///
 /// So updates down to 2^-9 of half an ulp of the value count in bf16 (2^-17 of it), 2^-22 in fp16;
 /// there the rest is in fp16's range too, whose smallest step is 2^-24.
 template <numeric::real_element E>

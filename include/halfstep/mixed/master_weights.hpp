@@ -235,19 +235,17 @@ class MasterWeights<Optimizer, T, State> {
   template <class G>
   void update(std::uint32_t i, std::span<T> weights, const optim::Descent<G>& by) {
     const auto compute = parameters_.runtime().compute();
-    [[maybe_unused]] const auto run = [&](std::span<float> floats) {
-      rule_.run(compute, i, optim::Update<float>{floats.data(), by.gradient, by.factor, by.lr});
-    };
     if constexpr (one_pass) {
       rule_.run(compute, i, by, keeper_.held(i, weights, rule_.steps()));
     } else if constexpr (State::keep == Keep::master) {
-      run(keeper_.values(i));
-      numeric::convert(compute, master({i}), weights);
+      const std::span<float> masters = keeper_.values(i);
+      rule_.run(compute, i, optim::Update<float>{masters.data(), by.gradient, by.factor, by.lr});
+      numeric::convert(compute, std::span<const float>(masters), weights);
     } else {
       const auto held = keeper_.held(i, weights, rule_.steps());
       const std::span<float> floats = floats_.span().first(weights.size());
       kernels::unpack(compute, held, floats);
-      run(floats);
+      rule_.run(compute, i, optim::Update<float>{floats.data(), by.gradient, by.factor, by.lr});
       kernels::pack(compute, std::span<const float>(floats), held);
     }
   }
