@@ -3,6 +3,7 @@
 // For programs; our own headers include what they use.
 #pragma once
 
+#include <halfstep/kernels/accumulate.hpp>
 #include <halfstep/kernels/adamw.hpp>
 #include <halfstep/kernels/attention.hpp>
 #include <halfstep/kernels/cross_entropy.hpp>
