@@ -85,6 +85,8 @@
   HALFSTEP_KERNELS void sgd_step<float, WithCopy<float, E>, float, Plain<float>>(                       \
       const core::Compute&, const SgdOptions&, double, const WithCopy<float, E>&,                       \
       std::span<const float>, const Plain<float>&);                                                     \
+  HALFSTEP_KERNELS void stochastic_round<E>(const core::Compute&, std::span<const float>, std::span<E>,  \
+                                            const StochasticDraw&);                                      \
   HALFSTEP_KERNELS void cast<E, float>(const core::Compute&, std::span<const E>, std::span<float>, Write); \
   HALFSTEP_KERNELS void cast<float, E>(const core::Compute&, std::span<const float>, std::span<E>, Write);
 
@@ -97,7 +99,9 @@
       const core::Compute&, std::span<const A>, std::span<const std::int32_t>, std::span<const A>, A,     \
       std::span<A>, const CrossEntropyOptions&);                                                          \
   HALFSTEP_KERNELS A fold_blocks<A>(const core::Compute&, std::span<A>);                                  \
-  HALFSTEP_KERNELS NonFinite gradient_pass<A>(const core::Compute&, std::span<const A>, std::span<double>); \
+  HALFSTEP_KERNELS NonFinite gradient_pass<A>(const core::Compute&, std::span<const A>,                   \
+                                              std::span<double>, Underflows<A>*);                         \
+  HALFSTEP_KERNELS void count_underflows<A>(const core::Compute&, std::span<const A>, Underflows<A>&);    \
   HALFSTEP_KERNELS void adamw_step<A, Plain<A>, A, Plain<A>, Plain<A>>(                                 \
       const core::Compute&, const AdamWOptions&, std::int64_t, double, const Plain<A>&,                 \
       std::span<const A>, const Plain<A>&, const Plain<A>&);                                            \

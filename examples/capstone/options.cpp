@@ -241,8 +241,8 @@ void check(const Options& o) {
   require(o.held_out > 0.0 && o.held_out < 1.0, "held-out", o.held_out, "a share between 0 and 1");
   require(o.tokenizer == "char" || o.tokenizer == "byte", "tokenizer", o.tokenizer, "char or byte");
   require(o.format == "float" || o.format == "bf16" || o.format == "fp16", "format", o.format,
-          o.format.starts_with("fp8") ? "float, bf16 or fp16; formats of 8 bits are for storage, not "
-                                        "for training"
+          o.format.starts_with("fp8") ? "float, bf16 or fp16; fp8 is for storage and telemetry in "
+                                        "this release"
                                       : "float, bf16 or fp16");
   static_cast<void>(segments_of(o));
   const double tokens = static_cast<double>(o.batch) * o.context * o.accumulate;

@@ -21,4 +21,5 @@
 #include <halfstep/kernels/rms_norm.hpp>
 #include <halfstep/kernels/sgd.hpp>
 #include <halfstep/kernels/squared_error.hpp>
+#include <halfstep/kernels/stochastic_round.hpp>
 #include <halfstep/kernels/write.hpp>

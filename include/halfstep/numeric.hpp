@@ -5,6 +5,7 @@
 #pragma once
 
 #include <halfstep/numeric/bf16.hpp>
+#include <halfstep/numeric/binary_format.hpp>
 #include <halfstep/numeric/convert.hpp>
 #include <halfstep/numeric/dtype.hpp>
 #include <halfstep/numeric/dual.hpp>
@@ -13,6 +14,11 @@
 #include <halfstep/numeric/elementary_double.hpp>
 #include <halfstep/numeric/format.hpp>
 #include <halfstep/numeric/fp16.hpp>
+#include <halfstep/numeric/fp8_e4m3.hpp>
+#include <halfstep/numeric/fp8_e5m2.hpp>
+#include <halfstep/numeric/minifloat.hpp>
 #include <halfstep/numeric/normal.hpp>
+#include <halfstep/numeric/round_to.hpp>
+#include <halfstep/numeric/rounding.hpp>
 #include <halfstep/numeric/small_float.hpp>
 #include <halfstep/numeric/text.hpp>

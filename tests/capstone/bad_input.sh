@@ -138,7 +138,12 @@ case $case in
   unknown_preset)
     refuses 2 "nanogpt-gpu" "Did you mean nanogpt-cpu?" -- train --data "$work/text.txt" --out "$out" \
       --preset nanogpt-gpu
-    refuses 2 "--format is fp8_e4m3" "not for" -- train --data "$work/text.txt" --out "$out" --format fp8_e4m3
+    ;;
+  fp8_format)
+    for format in fp8_e4m3 fp8_e5m2; do
+      refuses 2 "--format is $format" "fp8 is for storage and telemetry in this release" -- train \
+        --data "$work/text.txt" --out "$out" --format $format
+    done
     ;;
   bad_number)
     refuses 2 "--steps is 'ten'" "whole number" -- train --data "$work/text.txt" --out "$out" --steps ten

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <halfstep/kernels/gradient_pass.hpp>
 
+#include <bit>
 #include <cmath>
 #include <limits>
+
+#include <halfstep/numeric/fp8_e5m2.hpp>
 
 #include "cases.hpp"
 
@@ -10,8 +13,12 @@ namespace {
 
 using namespace cases;
 using halfstep::ShapeError;
+using halfstep::fp8_e5m2;
+using halfstep::kernels::count_underflows;
 using halfstep::kernels::gradient_pass;
 using halfstep::kernels::sum_blocks;
+using halfstep::kernels::underflow_limit;
+using halfstep::kernels::Underflows;
 
 template <class G>
 class GradientPass : public testing::Test {};
@@ -66,6 +73,85 @@ TYPED_TEST(GradientPass, TheLargestFiniteNumbersAreFinite) {
   const auto found = gradient_pass<G>(widest(), gradient, blocks);
   EXPECT_EQ(found.count, 0);
   EXPECT_EQ(std::isfinite(blocks[0]), sizeof(G) == 4);  // squares of double overflow, of float not
+}
+
+/// Magnitudes over the whole range of G, zeros, numbers that are not finite, subnormals.
+template <class G>
+std::vector<G> wide_range(std::int64_t n) {
+  std::vector<G> out;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto x = static_cast<G>(std::ldexp(value_at(5, i), static_cast<int>(i * 7 % 250) - 148));
+    out.push_back(i % 19 == 4     ? G{0}
+                  : i % 1013 == 9 ? std::numeric_limits<G>::infinity()
+                  : i % 1511 == 3 ? -std::numeric_limits<G>::quiet_NaN()
+                                  : x);
+  }
+  return out;
+}
+
+TYPED_TEST(GradientPass, CountsWhatALimitAsksForInTheSameReadAndOnItsOwn) {
+  using G = TypeParam;
+  for (const std::int64_t n : {0, 1, 17, 1023, 1025, 70'001}) {
+    const auto numbers = wide_range<G>(n);
+    Guarded<G> gradient(numbers);
+    Underflows<G> want{.limits = {static_cast<G>(0x1p-25), static_cast<G>(0x1p-41), G{0}}};
+    for (const G x : numbers) {
+      const G size = std::fabs(x);
+      want.nonzero += x == 0 ? 0 : 1;
+      for (std::size_t i = 0; i < 3; ++i)
+        want.counts[i] += x != 0 && size <= want.limits[i] ? 1 : 0;
+      if (std::isfinite(x)) want.largest = std::max(want.largest, size);
+    }
+    every_compute([&](const Compute& compute, const std::string& name) {
+      std::vector<double> blocks(static_cast<std::size_t>(sum_blocks(n))), plain(blocks);
+      Underflows<G> got{.limits = want.limits}, alone{.limits = want.limits};
+      const auto found = gradient_pass<G>(compute, gradient, blocks, &got);
+      const auto without = gradient_pass<G>(compute, gradient, plain);
+      count_underflows<G>(compute, gradient, alone);
+      EXPECT_EQ(found.count, without.count) << name;
+      EXPECT_EQ(found.first, without.first) << name;
+      for (std::size_t b = 0; b < blocks.size(); ++b) {
+        EXPECT_TRUE(blocks[b] == plain[b] || (std::isnan(blocks[b]) && std::isnan(plain[b]))) << name;
+      }
+      for (const auto& counted : {got, alone}) {
+        EXPECT_EQ(counted.counts, want.counts) << name;
+        EXPECT_EQ(counted.nonzero, want.nonzero) << name;
+        EXPECT_EQ(counted.largest, want.largest) << name;
+      }
+    });
+  }
+}
+TYPED_TEST(GradientPass, AddsUpOverTensors) {
+  using G = TypeParam;
+  const std::vector<G> first{static_cast<G>(0x1p-30), G{2}}, second{static_cast<G>(-0x1p-26), G{0}};
+  Underflows<G> both{.limits = {static_cast<G>(0x1p-25), static_cast<G>(0x1p-27), G{0}}};
+  count_underflows<G>(widest(), first, both);
+  count_underflows<G>(widest(), second, both);
+  EXPECT_EQ(both.counts, (std::array<std::int64_t, 3>{2, 1, 0}));
+  EXPECT_EQ(both.nonzero, 3);
+  EXPECT_EQ(both.largest, G{2});
+}
+
+// What the limit says is what the format does: at the limit a product rounds to zero, one float
+// above it does not.
+template <class F, class G>
+void expect_limit(double factor) {
+  const G limit = underflow_limit<F, G>(widest(), factor);
+  const auto kept = [&](G x) { return static_cast<double>(F(static_cast<double>(x) * factor)) != 0; };
+  EXPECT_FALSE(kept(limit)) << factor;
+  EXPECT_TRUE(kept(std::nextafter(limit, G{1e30F}))) << factor;
+}
+TYPED_TEST(GradientPass, ALimitIsWhereTheFormatBeginsToRoundToZero) {
+  using G = TypeParam;
+  EXPECT_EQ((underflow_limit<fp16, G>(widest(), 1.0)), static_cast<G>(0x1p-25));
+  EXPECT_EQ((underflow_limit<fp16, G>(widest(), 65536.0)), static_cast<G>(0x1p-41));
+  EXPECT_EQ((underflow_limit<bf16, G>(widest(), 1.0)), static_cast<G>(0x1p-134));
+  EXPECT_EQ((underflow_limit<fp8_e5m2, G>(widest(), 1.0)), static_cast<G>(0x1p-17));
+  for (const double factor : {1.0, 0.3, 1.0 / 7, 1e-6, 3e8}) {
+    expect_limit<fp16, G>(factor);
+    expect_limit<bf16, G>(factor);
+  }
+  EXPECT_EQ((underflow_limit<bf16, float>(widest(), 1e-200)), std::numeric_limits<float>::max());
 }
 
 TEST(GradientPassErrors, SayHowManyBlocksAreWanted) {

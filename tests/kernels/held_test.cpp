@@ -6,10 +6,11 @@
 #include <functional>
 #include <limits>
 
-#include <halfstep/core/random.hpp>
 #include <halfstep/kernels/adamw.hpp>
 #include <halfstep/kernels/pack.hpp>
 #include <halfstep/kernels/sgd.hpp>
+#include <halfstep/kernels/stochastic_round.hpp>
+#include <halfstep/numeric/round_to.hpp>
 
 #include "cases.hpp"
 
@@ -127,27 +128,11 @@ TEST(NightlySplit, ComesBackForEveryFloatOnEveryPath) {
 }
 
 template <class E>
-E drawn_code(float x, std::uint32_t word) {
-  const auto code = halfstep::kernels::detail::portable::round_by_chance(
-      static_cast<const E*>(nullptr), bits_of(x), word);
-  return E::from_bits(static_cast<std::uint16_t>(code));
-}
-// numeric/detail/round.hpp's stochastic rounding, but for what lies beyond the largest number.
-template <class E>
-E rounded_by_word(float x, std::uint32_t word) {
-  using Format = typename E::format;
-  if (!(std::abs(x) <= static_cast<float>(std::numeric_limits<E>::max()))) return E{x};
-  const auto random = static_cast<std::uint64_t>(word) << 32;
-  return E::from_bits(static_cast<std::uint16_t>(
-      numeric::detail::encode<Format, numeric::Rounding::stochastic>(x, random)));
-}
-
-template <class E>
 struct DrawnTo : testing::Test {};
 using Formats = testing::Types<bf16, fp16>;
 TYPED_TEST_SUITE(DrawnTo, Formats);
 
-TYPED_TEST(DrawnTo, IsTheScalarRoundingByTheWordOfEachElementOnEveryPath) {
+TYPED_TEST(DrawnTo, IsTheStochasticRoundingOfTheSameElementOnEveryPath) {
   using E = TypeParam;
   const auto check = [](const Compute& compute, const std::vector<float>& x, const Draws& draws,
                         const std::string& name) {
@@ -155,19 +140,26 @@ TYPED_TEST(DrawnTo, IsTheScalarRoundingByTheWordOfEachElementOnEveryPath) {
     Guarded<E> out(n);
     pack(compute, std::span<const float>(x), Drawn<E>(out, draws));
     for (std::int64_t i = 0; i < n; ++i) {
-      const std::uint32_t word = halfstep::core::random_bits(
+      const std::uint64_t number = stochastic_number<E>(
           draws.seed, draws.stream, draws.first + static_cast<std::uint64_t>(i));
-      const E wanted = rounded_by_word<E>(x[static_cast<std::size_t>(i)], word);
+      const auto wanted = numeric::round_to<E, numeric::Rounding::stochastic>(
+          x[static_cast<std::size_t>(i)], number);
       ASSERT_EQ(out[i].bits(), wanted.bits()) << name << ", element " << i;
     }
   };
   every_compute([&](const Compute& compute, const std::string& name) {
-    for (std::uint64_t first = 0; first < 5; ++first)
+    for (std::uint64_t first = 0; first < 9; ++first)
       check(compute, specials(), {1, 2, first}, name);
     for (std::int64_t n = 0; n <= 40; ++n)
       check(compute, values<float>(n, 5, 1e-5), {7, 8, static_cast<std::uint64_t>(n)}, name);
     check(compute, values<float>(40'003, 6), {1, 2, (std::uint64_t{1} << 33) - 77}, name);
   });
+  const auto x = values<float>(3000, 12);
+  std::vector<E> drawn(x.size()), rounded(x.size());
+  pack(widest(), std::span<const float>(x), Drawn<E>(drawn, {3, 4, 7 * 5000 + 11}));
+  stochastic_round<E>(widest(), x, rounded,
+                      {.seed = 3, .stream = 4, .step = 7, .elements = 5000, .index = 11});
+  EXPECT_SAME_BITS(drawn, rounded);
 }
 TYPED_TEST(DrawnTo, GivesTheSameBitsHoweverTheArrayIsCutAndOthersForOtherKeys) {
   using E = TypeParam;
@@ -193,40 +185,6 @@ TYPED_TEST(DrawnTo, GivesTheSameBitsHoweverTheArrayIsCutAndOthersForOtherKeys) {
   EXPECT_FALSE(difference(run({1, 3, 3}, {}), whole).empty());
   EXPECT_FALSE(difference(run({1, 2, 4}, {}), whole).empty());
 }
-TEST(DrawnToBf16, IsUnbiasedOverAll65536Words) {
-  for (const std::uint32_t u : {0x3F800000U, 0x3F800001U, 0x3F808000U, 0x3F80FFFFU, 0xBF812345U,
-                                0x00000001U, 0x0000FFFFU, 0x00012345U, 0x807FFFFFU, 0x7F7E8001U}) {
-    const float x = of_bits(u);
-    double sum = 0.0;  // exact: 65,536 numbers of 8 bits of at most two exponents
-    for (std::uint32_t r = 0; r < 65'536; ++r)
-      sum += static_cast<double>(drawn_code<bf16>(x, r << 16));
-    EXPECT_EQ(sum, 65'536.0 * static_cast<double>(x)) << std::hex << u;
-  }
-}
-TEST(DrawnToFp16, IsUnbiasedOverAllWordsOfTheBitsThatAreCutOff) {
-  for (const float x : {1.0F, 1.00001F, 3.14159274F, -0.1F, 65503.0F, 0x1.fffffep-15F, 6.1e-5F,
-                        0x1.234568p-20F, 0x1.8p-24F, 0x1p-25F, -0x1.8p-26F}) {
-    // All 32-bit words are 2^32; those that differ in the lower 8 bits alone round alike here,
-    // since at most 24 bits are cut off.
-    double sum = 0.0;
-    for (std::uint32_t r = 0; r < (1U << 24); ++r)
-      sum += static_cast<double>(drawn_code<fp16>(x, r << 8));
-    EXPECT_EQ(sum, 0x1p24 * static_cast<double>(x)) << x;
-  }
-}
-TEST(DrawnToAFormat, MakesNoInfinityNorZeroNorNumberOfWhatHasNoNeighbours) {
-  for (const std::uint32_t word : {0U, 1U, 0xFFFFU, 0x10000U, 0xFFFF0000U, 0xFFFFFFFFU}) {
-    EXPECT_TRUE(isnan(drawn_code<bf16>(of_bits(0x7FFFFFFFU), word)));  // not -0
-    EXPECT_TRUE(isnan(drawn_code<bf16>(of_bits(0x7F800001U), word)));  // not infinity
-    EXPECT_EQ(drawn_code<bf16>(of_bits(0x7F7F0001U), word).bits(), 0x7F7F);
-    EXPECT_EQ(drawn_code<bf16>(of_bits(0x7F7FFFFFU), word).bits(), 0x7F80);  // as nearest-even does
-    EXPECT_EQ(drawn_code<fp16>(65519.0F, word).bits(), 0x7BFF);
-    EXPECT_EQ(drawn_code<fp16>(65520.0F, word).bits(), 0x7C00);
-    EXPECT_EQ(drawn_code<fp16>(-std::numeric_limits<float>::infinity(), word).bits(), 0xFC00);
-    EXPECT_EQ(drawn_code<fp16>(-0.0F, word).bits(), 0x8000);
-  }
-}
-
 TYPED_TEST(DrawnTo, CompensatedKeepsTheRestAndNoInfinityTakesOneAway) {
   using E = TypeParam;
   every_compute([](const Compute& compute, const std::string& name) {

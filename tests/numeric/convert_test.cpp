@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <halfstep/numeric/convert.hpp>
 
+#include <algorithm>
+#include <array>
 #include <bit>
 #include <cstdint>
 #include <cstdio>
@@ -10,10 +12,19 @@
 
 #include <gtest/gtest.h>
 
+#include <kernels/cases.hpp>
 #include <require.hpp>
 
+#include "formats.hpp"
+
+using cases::Guarded;
 using halfstep::bf16;
 using halfstep::fp16;
+using halfstep::fp8_e4m3;
+using halfstep::fp8_e5m2;
+using halfstep_tests::code;
+using halfstep_tests::codes;
+using halfstep_tests::name_of;
 namespace core = halfstep::core;
 namespace numeric = halfstep::numeric;
 
@@ -23,139 +34,294 @@ template <class From, class To>
 void convert(const core::Compute& compute, const std::vector<From>& in, std::vector<To>& out) {
   numeric::convert(compute, std::span<const From>(in), std::span<To>(out));
 }
-
-/// `steps` floats from every stretch of `stride` codes go through all paths; every result must have
-/// the bits of the scalar, which fp16_test and bf16_test judge. Returns the number of inputs.
-std::int64_t compare_floats(core::Isa isa, std::uint64_t stride) {
-  const core::Compute compute{.isa = isa};
-  constexpr std::size_t block = 1 << 16;
-  std::vector<float> in(block);
-  std::vector<bf16> b(block);
-  std::vector<fp16> h(block);
-  std::int64_t inputs = 0, mismatches = 0;
-  for (std::uint64_t code = 0; code <= 0xFFFFFFFF;) {
-    std::size_t filled = 0;
-    for (; filled < block && code <= 0xFFFFFFFF; ++filled, code += stride) {
-      in[filled] = std::bit_cast<float>(static_cast<std::uint32_t>(code));
-    }
-    convert(compute, in, b);
-    convert(compute, in, h);
-    for (std::size_t i = 0; i < filled; ++i) {
-      if (b[i].bits() != numeric::detail::encode<bf16::format>(in[i])) ++mismatches;
-      if (h[i].bits() != numeric::detail::encode<fp16::format>(in[i])) ++mismatches;
-    }
-    inputs += static_cast<std::int64_t>(filled);
-  }
-  std::printf("%lld inputs, %lld mismatches, path %s\n", static_cast<long long>(inputs),
-              static_cast<long long>(mismatches), std::string(core::to_string(isa)).c_str());
-  EXPECT_EQ(mismatches, 0);
-  return inputs;
+float float_of(std::uint64_t bits) {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+}
+std::uint32_t bits_of(float x) { return std::bit_cast<std::uint32_t>(x); }
+template <class Format>
+std::uint32_t bits_of(halfstep::small_float<Format> x) {
+  return x.bits();
 }
 
-class Convert : public testing::TestWithParam<core::Isa> {
- protected:
-  void SetUp() override {
-    if (!core::supports(core::detect_cpu(), GetParam()))
-      HALFSTEP_SKIP_HARDWARE(core::to_string(GetParam()));
+/// Calls visit.template operator()<T>() for every small format.
+template <class Visit, class... T>
+void each_of(Visit visit, halfstep_tests::Formats<T...>) {
+  (visit.template operator()<T>(), ...);
+}
+template <class Visit>
+void every_format(Visit visit) {
+  visit.template operator()<bf16>();
+  visit.template operator()<fp16>();
+  each_of(visit, halfstep_tests::SmallFormats{});
+}
+/// For those that a run stores or trains in.
+template <class Visit>
+void every_trained_format(Visit visit) {
+  visit.template operator()<bf16>();
+  visit.template operator()<fp16>();
+  visit.template operator()<fp8_e4m3>();
+  visit.template operator()<fp8_e5m2>();
+}
+
+struct Bulk {
+  template <class From, class To>
+  void operator()(const core::Compute& compute, const std::vector<From>& in,
+                  std::vector<To>& out) const {
+    convert(compute, in, out);
   }
-  core::Compute compute() const { return {.isa = GetParam()}; }
 };
-class NightlyConvert : public Convert {};
+/// Right but for one input: 1 + 2^-7 loses its last bit.
+struct Corrupted {
+  template <class To>
+  void operator()(const core::Compute& compute, const std::vector<float>& in,
+                  std::vector<To>& out) const {
+    convert(compute, in, out);
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      if (bits_of(in[i]) == 0x3F81'0000U)
+        out[i] = To::from_bits(static_cast<typename To::storage>(out[i].bits() ^ 1U));
+    }
+  }
+};
 
-TEST_P(Convert, GivesTheScalarBitsOnASampleOfAllFloats) { compare_floats(GetParam(), 257); }
+struct Compared {
+  std::int64_t inputs = 0;
+  std::array<std::int64_t, 4> mismatches{};
+};
 
-TEST_P(NightlyConvert, GivesTheScalarBitsOnEveryFloat) {
-  EXPECT_EQ(compare_floats(GetParam(), 1), std::int64_t{1} << 32);
+/// Every stride-th float goes through all paths that this CPU has; every result must have the bits
+/// of the scalar, which the formats' own tests judge by oracles.
+template <class T, class Converter>
+Compared compare_floats(std::uint64_t stride, Converter converter) {
+  constexpr std::size_t block = 1 << 14;
+  std::vector<float> in(block);
+  std::vector<T> want(block), got(block);
+  Compared result;
+  for (std::uint64_t bits = 0; bits <= 0xFFFF'FFFF;) {
+    std::size_t filled = 0;
+    for (; filled < block && bits <= 0xFFFF'FFFF; ++filled, bits += stride) {
+      in[filled] = float_of(bits);
+      want[filled] = T{in[filled]};
+    }
+    for (const core::Isa isa : core::available_isas()) {
+      converter(core::Compute{.isa = isa}, in, got);
+      for (std::size_t i = 0; i < filled; ++i) {
+        if (got[i].bits() != want[i].bits()) ++result.mismatches[static_cast<std::size_t>(isa)];
+      }
+    }
+    result.inputs += static_cast<std::int64_t>(filled);
+  }
+  return result;
+}
+template <class T>
+void expect_scalar_bits(std::uint64_t stride) {
+  const Compared result = compare_floats<T>(stride, Bulk{});
+  EXPECT_EQ(result.inputs, static_cast<std::int64_t>(0xFFFF'FFFF / stride + 1));
+  for (const core::Isa isa : core::available_isas()) {
+    const auto mismatches = result.mismatches[static_cast<std::size_t>(isa)];
+    std::printf("float to %s: %lld inputs, %lld mismatches, path %s\n", name_of<T>,
+                static_cast<long long>(result.inputs), static_cast<long long>(mismatches),
+                std::string(core::to_string(isa)).c_str());
+    EXPECT_EQ(mismatches, 0);
+  }
 }
 
-TEST_P(Convert, WidensEveryCodeAsTheScalarDoes) {
-  std::vector<bf16> b(65536);
-  std::vector<fp16> h(65536);
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    b[i] = bf16::from_bits(static_cast<std::uint16_t>(i));
-    h[i] = fp16::from_bits(static_cast<std::uint16_t>(i));
-  }
-  std::vector<float> from_b(b.size()), from_h(h.size());
-  convert(compute(), b, from_b);
-  convert(compute(), h, from_h);
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    ASSERT_EQ(std::bit_cast<std::uint32_t>(from_b[i]),
-              std::bit_cast<std::uint32_t>(static_cast<float>(b[i])))
-        << i;
-    ASSERT_EQ(std::bit_cast<std::uint32_t>(from_h[i]),
-              std::bit_cast<std::uint32_t>(static_cast<float>(h[i])))
-        << i;
-  }
-  std::printf("131072 inputs, 0 mismatches, path %s\n",
-              std::string(core::to_string(GetParam())).c_str());
+TEST(Convert, NarrowsASampleOfAllFloatsToEveryFormatAsTheScalarDoes) {
+  every_format([]<class T>() { expect_scalar_bits<T>(4099); });
+}
+TEST(Convert, TheComparisonWithTheScalarSeesOneWrongCode) {
+  every_trained_format([]<class T>() {
+    const Compared result = compare_floats<T>(0x1'0000, Corrupted{});
+    for (const core::Isa isa : core::available_isas())
+      EXPECT_EQ(result.mismatches[static_cast<std::size_t>(isa)], 1) << name_of<T>;
+  });
+}
+template <class T>
+class NightlyConvert : public testing::Test {};
+using Exhausted = testing::Types<bf16, fp16, fp8_e4m3, fp8_e5m2>;
+TYPED_TEST_SUITE(NightlyConvert, Exhausted);
+TYPED_TEST(NightlyConvert, NarrowsEveryFloatOnEveryPathAsTheScalarDoes) {
+  expect_scalar_bits<TypeParam>(1);
 }
 
-// Subnormals, NaNs and ordinary values at every position of a vector, and nothing written beside.
-TEST_P(Convert, TakesEveryLengthAndOffsetAndWritesNothingBeside) {
+// The instruction sets that this CPU lacks are named, not passed over.
+class ConvertPath : public testing::TestWithParam<core::Isa> {};
+TEST_P(ConvertPath, IsOneThatThisMachineComparesAll) {
+  if (!core::supports(core::detect_cpu(), GetParam()))
+    HALFSTEP_SKIP_HARDWARE(core::to_string(GetParam()));
+  const auto all = core::available_isas();
+  EXPECT_NE(std::find(all.begin(), all.end(), GetParam()), all.end());
+}
+INSTANTIATE_TEST_SUITE_P(Isa, ConvertPath, testing::ValuesIn(core::all_isas),
+                         [](const auto& one) { return std::string(core::to_string(one.param)); });
+
+TEST(Convert, WidensEveryCodeOfEveryFormatAsTheScalarDoes) {
+  every_format([]<class T>() {
+    std::vector<T> in(codes<T>);
+    for (std::uint32_t i = 0; i < codes<T>; ++i)
+      in[i] = code<T>(i);
+    std::vector<float> out(in.size());
+    for (const core::Isa isa : core::available_isas()) {
+      convert(core::Compute{.isa = isa}, in, out);
+      int mismatches = 0;
+      for (std::size_t i = 0; i < in.size(); ++i) {
+        if (bits_of(out[i]) != bits_of(static_cast<float>(in[i]))) ++mismatches;
+      }
+      std::printf("%s to float: %zu inputs, %d mismatches, path %s\n", name_of<T>, in.size(),
+                  mismatches, std::string(core::to_string(isa)).c_str());
+      EXPECT_EQ(mismatches, 0);
+    }
+  });
+}
+
+TEST(Convert, GoesBetweenSmallFormatsAsTheScalarDoes) {
+  every_trained_format([]<class From>() {
+    std::vector<From> in(codes<From>);
+    for (std::uint32_t i = 0; i < codes<From>; ++i)
+      in[i] = code<From>(i);
+    every_trained_format([&]<class To>() {
+      std::vector<To> out(in.size());
+      for (const core::Isa isa : core::available_isas()) {
+        convert(core::Compute{.isa = isa}, in, out);
+        for (std::size_t i = 0; i < in.size(); ++i)
+          ASSERT_EQ(out[i].bits(), To(in[i]).bits()) << name_of<From> << ' ' << i;
+      }
+    });
+  });
+}
+
+/// Subnormals, NaNs, values beyond the formats' ends and ordinary ones.
+std::vector<float> mixed_values(std::size_t n) {
   std::vector<float> values;
-  for (std::uint32_t i = 0; i < 64; ++i) {
-    values.push_back(i % 7 == 3    ? std::bit_cast<float>(0x0001'2345U * (i + 1))
-                     : i % 11 == 5 ? std::bit_cast<float>(0x7F80'0001U + i)
-                                   : static_cast<float>(i) * 1.37F - 20.0F);
+  for (std::uint32_t i = 0; i < n; ++i) {
+    values.push_back(i % 7 == 3    ? float_of(0x0001'2345U * (i % 100 + 1))
+                     : i % 11 == 5 ? float_of(0x7F80'0001U + i % 1000)
+                     : i % 13 == 6 ? static_cast<float>(i) * 1e34F
+                                   : static_cast<float>(i % 997) * 1.37F - 500.0F);
   }
-  for (std::size_t offset = 0; offset < 8; ++offset) {
-    for (std::size_t length = 0; length + offset + 1 <= 56; ++length) {
-      std::vector<bf16> b(64, bf16::from_bits(0xABCD));
-      std::vector<fp16> h(64, fp16::from_bits(0xABCD));
-      std::vector<float> back(64, -7.0F), half_back(64, -7.0F);
-      const auto in = std::span<const float>(values).subspan(offset, length);
-      numeric::convert(compute(), in, std::span(b).subspan(offset + 1, length));
-      numeric::convert(compute(), in, std::span(h).subspan(offset + 1, length));
-      numeric::convert(compute(), std::span<const bf16>(b).subspan(offset + 1, length),
-                       std::span(back).subspan(offset, length));
-      numeric::convert(compute(), std::span<const fp16>(h).subspan(offset + 1, length),
-                       std::span(half_back).subspan(offset, length));
-      for (std::size_t i = 0; i < 64; ++i) {
-        const bool inside = i > offset && i <= offset + length;
-        ASSERT_EQ(b[i].bits(), inside ? bf16{values[i - 1]}.bits() : 0xABCD)
-            << offset << ' ' << length << ' ' << i;
-        ASSERT_EQ(h[i].bits(), inside ? fp16{values[i - 1]}.bits() : 0xABCD)
-            << offset << ' ' << length << ' ' << i;
-        const bool read = i >= offset && i < offset + length;
-        const auto want = read ? static_cast<float>(bf16{values[i]}) : -7.0F;
-        const auto half_want = read ? static_cast<float>(fp16{values[i]}) : -7.0F;
-        ASSERT_EQ(std::bit_cast<std::uint32_t>(back[i]), std::bit_cast<std::uint32_t>(want));
-        ASSERT_EQ(std::bit_cast<std::uint32_t>(half_back[i]),
-                  std::bit_cast<std::uint32_t>(half_want));
+  return values;
+}
+template <class From>
+std::vector<From> as(const std::vector<float>& values) {
+  std::vector<From> out;
+  for (const float x : values)
+    out.push_back(static_cast<From>(x));
+  return out;
+}
+
+// Both arrays end where a page begins that may not be touched, and start behind one: whatever the
+// length, so the offset within a vector is swept too.
+template <class From, class To>
+void expect_every_length(const std::vector<float>& values) {
+  for (const core::Isa isa : core::available_isas()) {
+    for (std::size_t n = 0; n <= values.size(); ++n) {
+      Guarded<From> in(as<From>({values.end() - static_cast<std::ptrdiff_t>(n), values.end()}));
+      Guarded<To> out(static_cast<std::int64_t>(n));
+      numeric::convert(core::Compute{.isa = isa}, std::span<const From>(in), std::span<To>(out));
+      for (std::size_t i = 0; i < n; ++i) {
+        const auto at = static_cast<std::int64_t>(i);
+        ASSERT_EQ(bits_of(out[at]), bits_of(static_cast<To>(in[at]))) << n << ' ' << i;
       }
     }
   }
 }
-
-TEST_P(Convert, KeepsSubnormalsThatTheBf16InstructionWouldFlush) {
-  const std::vector<float> in(33, 0x1p-127F);
-  std::vector<bf16> out(33);
-  convert(compute(), in, out);
-  for (const bf16 x : out)
-    ASSERT_EQ(x.bits(), 0x0040);
+TEST(Convert, TakesEveryLengthAndTouchesNothingBesideTheArrays) {
+  const std::vector<float> values = mixed_values(150);
+  every_trained_format([&]<class T>() {
+    expect_every_length<float, T>(values);
+    expect_every_length<T, float>(values);
+  });
+  expect_every_length<bf16, fp16>(values);
 }
 
-INSTANTIATE_TEST_SUITE_P(Isa, Convert, testing::ValuesIn(core::all_isas),
-                         [](const auto& one) { return std::string(core::to_string(one.param)); });
-INSTANTIATE_TEST_SUITE_P(Isa, NightlyConvert, testing::ValuesIn(core::all_isas),
-                         [](const auto& one) { return std::string(core::to_string(one.param)); });
+// Arrays beyond the caches have loops of their own: six pages side by side, a head up to the first
+// whole line and a tail. Pages are 1024 floats, or 4096 codes of fp8.
+template <class From, class To>
+void expect_past_caches(std::size_t n, std::size_t offset) {
+  const std::vector<float> values = mixed_values(n);
+  for (const core::Isa isa : core::available_isas()) {
+    Guarded<From> in(as<From>(values));
+    Guarded<To> out(static_cast<std::int64_t>(n + offset), To{1.0F});
+    numeric::detail::convert_bodies<From, To>(isa).past_caches(
+        in.data(), out.data(), static_cast<std::int64_t>(n));
+    for (std::size_t i = 0; i < n + offset; ++i) {
+      const auto at = static_cast<std::int64_t>(i);
+      const To want = i < n ? static_cast<To>(in[at]) : To{1.0F};
+      ASSERT_EQ(bits_of(out[at]), bits_of(want)) << n << ' ' << offset << ' ' << i;
+    }
+  }
+}
+TEST(Convert, PastTheCachesGivesTheSameBitsAtEveryAlignmentAndLength) {
+  every_trained_format([]<class T>() {
+    for (const std::size_t n : {0, 3, 100, 6 * 1024 - 1, 6 * 4096 + 63, 30'011}) {
+      for (const std::size_t offset : {0, 1, 31, 40}) {
+        expect_past_caches<float, T>(n, offset);
+        expect_past_caches<T, float>(n, offset);
+      }
+    }
+  });
+}
+TEST(Convert, OfManyMegabytesGivesTheScalarBits) {
+  const std::size_t n = numeric::detail::past_caches / 6 + 77;
+  std::vector<float> in(n);
+  for (std::size_t i = 0; i < n; ++i)
+    in[i] = float_of(i * 393U);
+  std::vector<bf16> out(n);
+  core::ThreadPool pool(2);
+  convert(core::Compute{.pool = &pool}, in, out);
+  for (std::size_t i = 0; i < n; ++i)
+    ASSERT_EQ(out[i].bits(), bf16{in[i]}.bits()) << i;
+}
 
-TEST(ConvertOther, DoubleRoundsOnceAndKeepsSubnormalsUnderTheKernelsEnvironment) {
+TEST(Convert, DoesNotHearOfTheCallersFloatingPointEnvironment) {
+  const std::vector<float> values = mixed_values(1000);
+  for (const unsigned mxcsr : {0x1F80U, 0x3F80U, 0x5F80U, 0x7F80U, 0x9FC0U, 0xFFC0U, 0x0000U}) {
+    for (const core::Isa isa : core::available_isas()) {
+      every_trained_format([&]<class T>() {
+        std::vector<T> narrow(values.size());
+        std::vector<float> wide(values.size());
+        const unsigned saved = core::read_mxcsr();
+        core::write_mxcsr(mxcsr);
+        convert(core::Compute{.isa = isa}, values, narrow);
+        convert(core::Compute{.isa = isa}, narrow, wide);
+        const unsigned after = core::read_mxcsr();
+        core::write_mxcsr(saved);
+        EXPECT_EQ(after, mxcsr);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          ASSERT_EQ(narrow[i].bits(), T{values[i]}.bits()) << i << ' ' << mxcsr;
+          ASSERT_EQ(bits_of(wide[i]), bits_of(static_cast<float>(narrow[i]))) << i << ' ' << mxcsr;
+        }
+      });
+    }
+  }
+}
+
+TEST(Convert, KeepsSubnormalsThatTheBf16InstructionWouldFlush) {
+  for (const core::Isa isa : core::available_isas()) {
+    const std::vector<float> in(33, 0x1p-127F);
+    std::vector<bf16> out(33);
+    convert(core::Compute{.isa = isa}, in, out);
+    for (const bf16 x : out)
+      ASSERT_EQ(x.bits(), 0x0040);
+  }
+}
+
+TEST(Convert, DoubleRoundsOnceAndKeepsSubnormalsUnderTheKernelsEnvironment) {
   const core::Compute compute;
   const std::vector<double> in{1 + 0x1p-11 + 0x1p-40, 0x1p-140, -0x1p-149, 1e300, -0.0};
   std::vector<fp16> h(in.size());
   std::vector<bf16> b(in.size());
+  std::vector<fp8_e4m3> q(in.size());
   std::vector<float> f(in.size());
   std::vector<double> back(in.size());
   convert(compute, in, h);
   convert(compute, in, b);
+  convert(compute, in, q);
   convert(compute, in, f);
   EXPECT_EQ(h[0].bits(), 0x3C01);
   EXPECT_EQ(b[3].bits(), 0x7F80);
-  for (std::size_t i = 0; i < in.size(); ++i) {
-    EXPECT_EQ(std::bit_cast<std::uint32_t>(f[i]),
-              std::bit_cast<std::uint32_t>(static_cast<float>(in[i])));
-  }
+  EXPECT_EQ(q[3].bits(), 0x7F);
+  for (std::size_t i = 0; i < in.size(); ++i)
+    EXPECT_EQ(bits_of(f[i]), bits_of(static_cast<float>(in[i])));
   convert(compute, f, back);
   EXPECT_EQ(back[1], 0x1p-140);
   EXPECT_EQ(back[2], -0x1p-149);
@@ -166,10 +332,27 @@ TEST(ConvertOther, DoubleRoundsOnceAndKeepsSubnormalsUnderTheKernelsEnvironment)
   EXPECT_EQ(wide[0], 0x1p-133);
 }
 
-TEST(ConvertOther, ThreadsShareTheWorkAndGiveTheSameBits) {
+// Values between two neighbours whose middle float cannot tell from a tie.
+TEST(Convert, DoublesThatFloatWouldRoundTwiceGiveTheReferencesCodes) {
+  const core::Compute compute;
+  const std::vector<double> in{1 + 0x1p-11 + 0x1p-22,           1 + 0x1p-11 + 0x1p-40,
+                               0x1p-14 - 0x1p-25 - 0x1p-65,     0x1FFDFFFFFFp-26,
+                               std::bit_cast<double>(0x3E60'0000'0000'0001U),
+                               1.00048828125000022204};
+  const std::vector<unsigned> want{0x3C01, 0x3C01, 0x03FF, 0x67FF, 0x0001, 0x3C01};
+  std::vector<fp16> out(in.size());
+  convert(compute, in, out);
+  for (std::size_t i = 0; i < in.size(); ++i)
+    EXPECT_EQ(out[i].bits(), want[i]) << in[i];
+  std::vector<bf16> b(1);
+  convert(compute, std::vector<double>{1 + 0x1p-8 + 0x1p-40}, b);
+  EXPECT_EQ(b[0].bits(), 0x3F81);
+}
+
+TEST(Convert, ThreadsShareTheWorkAndGiveTheSameBits) {
   std::vector<float> in(100003);
   for (std::size_t i = 0; i < in.size(); ++i)
-    in[i] = std::bit_cast<float>(static_cast<std::uint32_t>(i * 42949U));
+    in[i] = float_of(i * 42949U);
   std::vector<bf16> alone(in.size()), shared(in.size());
   core::ThreadPool pool(3);
   convert(core::Compute{}, in, alone);
@@ -178,7 +361,16 @@ TEST(ConvertOther, ThreadsShareTheWorkAndGiveTheSameBits) {
     ASSERT_EQ(alone[i].bits(), shared[i].bits());
 }
 
-TEST(ConvertOther, ADifferentLengthThrowsWithBoth) {
+TEST(Convert, OfOneFormatToItselfCopiesAlsoInPlace) {
+  std::vector<fp8_e5m2> x(256);
+  for (std::uint32_t i = 0; i < 256; ++i)
+    x[i] = code<fp8_e5m2>(i);
+  convert(core::Compute{}, x, x);
+  for (std::uint32_t i = 0; i < 256; ++i)
+    EXPECT_EQ(x[i].bits(), i);
+}
+
+TEST(Convert, ADifferentLengthThrowsWithBoth) {
   std::vector<float> in(3);
   std::vector<bf16> out(2);
   try {

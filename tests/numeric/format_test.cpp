@@ -28,9 +28,9 @@ TEST(WithFormat, RefusesOtherNamesAndListsTheFormats) {
             "with_format: \"BF16\" is not a format that trains; there are float, bf16 and fp16. "
             "Was it meant as a dtype name (F32, BF16, F16)?");
   EXPECT_EQ(
-      refusal("fp8_e4m3"),
-      "with_format: \"fp8_e4m3\" is not a format that trains; there are float, bf16 and fp16. "
-      "Formats of 8 bits are for storage, not for training.");
+      refusal("fp8_e5m2"),
+      "with_format: \"fp8_e5m2\" is not a format that trains; there are float, bf16 and fp16. "
+      "fp8 is for storage and telemetry in this release.");
 }
 
 }  // namespace

@@ -94,18 +94,13 @@ struct Compensated {
   std::int64_t size;
 };
 
-/// The random words of an array's elements: element i draws core::random_bits(seed, stream,
-/// first + i).
+/// Whose numbers an array draws: element i of it has those of element first + i of the stream.
 struct Draws {
   std::uint64_t seed = 0, stream = 0, first = 0;
 };
 
-/// In E, rounded by chance: to one of the two neighbours of x in E, away from zero if the part of x
-/// that is cut off, as a fraction of the distance, plus the element's word over 2^32, is at
-/// least 1. The mean over all words is x, exactly where 32 bits or fewer are cut off; else it is
-/// off by less than 2^-32 of the distance, towards zero. (bf16 cuts off 16 bits, fp16 13, and up to
-/// 32 below 2^-14 for x above 2^-33.) Beyond the largest finite number and for NaN there is no
-/// chance in it: x goes where nearest-even takes it, so that no draw makes an infinity of its own.
+/// In E, rounded by chance: written as kernels::stochastic_round rounds x with the number of its
+/// element. So the mean over all numbers is x, and no cut of the array into ranges shows.
 template <numeric::real_element E>
 requires numeric::is_16bit<E>
 struct Drawn {

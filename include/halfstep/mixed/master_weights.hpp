@@ -236,13 +236,13 @@ class MasterWeights<Optimizer, T, State> {
   void update(std::uint32_t i, std::span<T> weights, const optim::Descent<G>& by) {
     const auto compute = parameters_.runtime().compute();
     if constexpr (one_pass) {
-      rule_.run(compute, i, by, keeper_.held(i, weights, rule_.steps()));
+      rule_.run(compute, i, by, keeper_.held(i, weights, rule_.steps() - 1));
     } else if constexpr (State::keep == Keep::master) {
       const std::span<float> masters = keeper_.values(i);
       rule_.run(compute, i, optim::Update<float>{masters.data(), by.gradient, by.factor, by.lr});
       numeric::convert(compute, std::span<const float>(masters), weights);
     } else {
-      const auto held = keeper_.held(i, weights, rule_.steps());
+      const auto held = keeper_.held(i, weights, rule_.steps() - 1);
       const std::span<float> floats = floats_.span().first(weights.size());
       kernels::unpack(compute, held, floats);
       rule_.run(compute, i, optim::Update<float>{floats.data(), by.gradient, by.factor, by.lr});

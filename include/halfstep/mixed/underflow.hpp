@@ -3,14 +3,15 @@
 // there to lower. Looks at the gradients of parameters; those of activations are smaller still.
 #pragma once
 
-#include <atomic>
-#include <cmath>
 #include <cstdint>
 
 #include <halfstep/core/compute.hpp>
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/strict_math.hpp>
+#include <halfstep/kernels/gradient_pass.hpp>
 #include <halfstep/mixed/unscaled.hpp>
+#include <halfstep/numeric/bf16.hpp>
+#include <halfstep/numeric/fp16.hpp>
 #include <halfstep/tensor/parameter_table.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::mixed {
@@ -32,27 +33,17 @@ struct Underflow {
 /// @throws StateError if the gradients were used already.
 template <class T>
 [[nodiscard]] Underflow count_underflow(const Unscaled<T>& gradients, float scale) {
-  constexpr double fp16_zero = 0x1p-25, bf16_zero = 0x1p-134;
-  std::atomic<std::int64_t> nonzero{0}, fp16{0}, fp16_scaled{0}, bf16{0};
   const double factor = gradients.factor() / static_cast<double>(gradients.result().clipped_by);
   const double scaled = factor * static_cast<double>(scale);
   const core::Compute compute = gradients.parameters().runtime().compute();
-  for (std::uint32_t p = 0; p < gradients.parameters().size(); ++p) {
-    const auto sum = gradients.sum({p});
-    compute.parallel(std::ssize(sum), 16384, [&](std::int64_t begin, std::int64_t end, int) {
-      std::int64_t counts[4]{};
-      for (std::int64_t i = begin; i < end; ++i) {
-        const double size = std::fabs(static_cast<double>(sum[static_cast<std::size_t>(i)]));
-        if (size == 0.0) continue;
-        ++counts[0];
-        counts[1] += size * factor <= fp16_zero ? 1 : 0;
-        counts[2] += size * scaled <= fp16_zero ? 1 : 0;
-        counts[3] += size * factor <= bf16_zero ? 1 : 0;
-      }
-      nonzero += counts[0], fp16 += counts[1], fp16_scaled += counts[2], bf16 += counts[3];
-    });
-  }
-  return {nonzero, fp16, fp16_scaled, bf16};
+  using G = typename Unscaled<T>::gradient;
+  kernels::Underflows<G> counted{
+      .limits = {kernels::underflow_limit<halfstep::fp16, G>(compute, factor),
+                 kernels::underflow_limit<halfstep::fp16, G>(compute, scaled),
+                 kernels::underflow_limit<halfstep::bf16, G>(compute, factor)}};
+  for (std::uint32_t p = 0; p < gradients.parameters().size(); ++p)
+    kernels::count_underflows<G>(compute, gradients.sum({p}), counted);
+  return {counted.nonzero, counted.counts[0], counted.counts[1], counted.counts[2]};
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::mixed

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include <halfstep/core/config.hpp>
+#include <halfstep/numeric/binary_format.hpp>
 #include <halfstep/numeric/small_float.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG {

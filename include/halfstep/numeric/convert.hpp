@@ -4,7 +4,6 @@
 // policies or statistics of what was rounded.
 #pragma once
 
-#include <array>
 #include <bit>
 #include <concepts>
 #include <cstddef>
@@ -20,30 +19,45 @@
 #include <halfstep/numeric/detail/convert_avx512_bf16.hpp>
 #include <halfstep/numeric/detail/convert_portable.hpp>
 #include <halfstep/numeric/fp16.hpp>
+#include <halfstep/numeric/round_to.hpp>
+#include <halfstep/numeric/small_float.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::numeric {
 
 namespace detail {
 
-struct ConvertTable {
-  void (*to_bf16)(const float*, bf16*, std::int64_t);
-  void (*to_fp16)(const float*, fp16*, std::int64_t);
-  void (*from_bf16)(const bf16*, float*, std::int64_t);
-  void (*from_fp16)(const fp16*, float*, std::int64_t);
+/// Formats that the vector bodies know.
+template <class T>
+inline constexpr bool has_lanes = std::same_as<T, float>;
+template <class Format>
+inline constexpr bool has_lanes<small_float<Format>> = Format::has_zero;
+
+template <class From, class To>
+using ConvertBody = void (*)(const From*, To*, std::int64_t);
+template <class From, class To>
+struct ConvertBodies {
+  ConvertBody<From, To> within_caches, past_caches;
 };
-/// One row per core::Isa, in its order.
-inline constexpr std::array<ConvertTable, 4> convert_tables{
-    {{convert_portable::to_bf16, convert_portable::to_fp16, convert_portable::from_bf16,
-      convert_portable::from_fp16},
-     {convert_avx2::to_bf16, convert_avx2::to_fp16, convert_avx2::from_bf16,
-      convert_avx2::from_fp16},
-     {convert_avx512::to_bf16, convert_avx512::to_fp16, convert_avx512::from_bf16,
-      convert_avx512::from_fp16},
-     {convert_avx512_bf16::to_bf16, convert_avx512::to_fp16, convert_avx512::from_bf16,
-      convert_avx512::from_fp16}}};
-[[nodiscard]] inline const ConvertTable& convert_table(core::Isa isa) {
-  return convert_tables[static_cast<std::size_t>(isa)];
+/// One row per core::Isa, in its order. VCVTNEPS2BF16 is all that AVX-512-BF16 adds.
+template <class From, class To>
+[[nodiscard]] constexpr ConvertBodies<From, To> convert_bodies(core::Isa isa) {
+  constexpr ConvertBodies<From, To> avx512{convert_avx512::convert<From, To>,
+                                           convert_avx512::convert_past_caches<From, To>};
+  ConvertBodies<From, To> table[] = {
+      {convert_portable::convert<From, To>, convert_portable::convert_past_caches<From, To>},
+      {convert_avx2::convert<From, To>, convert_avx2::convert_past_caches<From, To>},
+      avx512,
+      avx512};
+  if constexpr (std::same_as<To, bf16>) {
+    table[3] = {convert_avx512_bf16::convert<From, To>,
+                convert_avx512_bf16::convert_past_caches<From, To>};
+  }
+  return table[static_cast<std::size_t>(isa)];
 }
+
+/// Bytes read and written from which on neither array is likely to be found in a cache, before or
+/// after (convert_bench).
+inline constexpr std::size_t past_caches = std::size_t{64} << 20;
 
 /// float and double to each other in integers: the hardware's conversion flushes subnormals under
 /// the environment in which bulk passes run.
@@ -74,17 +88,17 @@ template <class To, class From>
 
 }  // namespace detail
 
-/// A type that convert takes: float, double, bf16, fp16.
+/// A type that convert takes: float, double or a small format.
 template <class T>
 concept convertible_format = std::same_as<T, float> || std::same_as<T, double> ||
-    std::same_as<T, bf16> || std::same_as<T, fp16>;
+    detail::is_small_float<T>;
 
-/// out[i] = in[i], rounded once to nearest even. Between float and the 16-bit formats each path has
-/// its own instructions; the rest is a plain loop. The arrays may be the same one where From is To,
-/// else they must not overlap.
+/// out[i] = in[i], rounded once to nearest even. Float and the small formats go to each other by
+/// each path's own instructions; double and the scales (fp8_e8m0) by a plain loop. The arrays may be
+/// the same one where From is To, else they must not overlap.
 ///
 /// Cost: one read of `in` and one write of `out`; allocates nothing; shared over compute's threads
-/// from 32768 elements on.
+/// from 32768 elements on. From 64 MB read and written on, `out` goes past the caches.
 ///
 /// @throws ShapeError if the lengths differ.
 template <convertible_format From, convertible_format To>
@@ -93,23 +107,20 @@ void convert(const core::Compute& compute, std::span<const From> in, std::span<T
     core::fail<ShapeError>("convert: in has ", in.size(), " elements but out has ", out.size(),
                            ". Was one of them resized?");
   }
-  const detail::ConvertTable& table = detail::convert_table(compute.isa);
   compute.parallel(static_cast<std::int64_t>(in.size()), 16384,
                    [&](std::int64_t begin, std::int64_t end, int) {
                      const From* from = in.data() + begin;
                      To* to = out.data() + begin;
                      const std::int64_t count = end - begin;
-                     if constexpr (std::same_as<From, float> && std::same_as<To, bf16>) {
-                       table.to_bf16(from, to, count);
-                     } else if constexpr (std::same_as<From, float> && std::same_as<To, fp16>) {
-                       table.to_fp16(from, to, count);
-                     } else if constexpr (std::same_as<From, bf16> && std::same_as<To, float>) {
-                       table.from_bf16(from, to, count);
-                     } else if constexpr (std::same_as<From, fp16> && std::same_as<To, float>) {
-                       table.from_fp16(from, to, count);
-                     } else {
+                     if constexpr (std::same_as<From, To> || !detail::has_lanes<From> ||
+                                   !detail::has_lanes<To>) {
                        for (std::int64_t i = 0; i < count; ++i)
                          to[i] = detail::convert_one<To>(from[i]);
+                     } else {
+                       const auto bodies = detail::convert_bodies<From, To>(compute.isa);
+                       const bool large =
+                           in.size() * (sizeof(From) + sizeof(To)) >= detail::past_caches;
+                       (large ? bodies.past_caches : bodies.within_caches)(from, to, count);
                      }
                    });
 }

@@ -14,10 +14,27 @@
 #include <halfstep/core/error.hpp>
 #include <halfstep/numeric/bf16.hpp>
 #include <halfstep/numeric/fp16.hpp>
+#include <halfstep/numeric/fp8_e4m3.hpp>
+#include <halfstep/numeric/fp8_e5m2.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::numeric {
 
-enum class DType : std::uint8_t { f32, bf16, f16, f64, i8, i16, i32, i64, u8, u16, u32, u64 };
+enum class DType : std::uint8_t {
+  f32,
+  bf16,
+  f16,
+  f64,
+  i8,
+  i16,
+  i32,
+  i64,
+  u8,
+  u16,
+  u32,
+  u64,
+  f8_e4m3,
+  f8_e5m2
+};
 
 namespace detail {
 struct DTypeRow {
@@ -25,7 +42,7 @@ struct DTypeRow {
   std::string_view name;
   std::size_t bytes;
 };
-inline constexpr std::array<DTypeRow, 12> dtypes{{{DType::f32, "F32", 4},
+inline constexpr std::array<DTypeRow, 14> dtypes{{{DType::f32, "F32", 4},
                                                   {DType::bf16, "BF16", 2},
                                                   {DType::f16, "F16", 2},
                                                   {DType::f64, "F64", 8},
@@ -36,7 +53,9 @@ inline constexpr std::array<DTypeRow, 12> dtypes{{{DType::f32, "F32", 4},
                                                   {DType::u8, "U8", 1},
                                                   {DType::u16, "U16", 2},
                                                   {DType::u32, "U32", 4},
-                                                  {DType::u64, "U64", 8}}};
+                                                  {DType::u64, "U64", 8},
+                                                  {DType::f8_e4m3, "F8_E4M3", 1},
+                                                  {DType::f8_e5m2, "F8_E5M2", 1}}};
 template <class T>
 struct dtype_tag {};
 template <>
@@ -87,6 +106,14 @@ template <>
 struct dtype_tag<std::uint64_t> {
   static constexpr DType value = DType::u64;
 };
+template <>
+struct dtype_tag<fp8_e4m3> {
+  static constexpr DType value = DType::f8_e4m3;
+};
+template <>
+struct dtype_tag<fp8_e5m2> {
+  static constexpr DType value = DType::f8_e5m2;
+};
 }  // namespace detail
 
 /// A type that has a DType. Duals have none: each of their planes has that of its real type.
@@ -124,7 +151,7 @@ inline constexpr DType dtype_of = detail::dtype_tag<T>::value;
   for (const auto& row : detail::dtypes)
     known += core::text(known.empty() ? "" : ", ", row.name);
   core::fail<DataError>("parse_dtype: \"", name, "\" is not a format known here (", known,
-                        "). Was the file written by a newer version, or with 8-bit weights?");
+                        "). Was the file written by a newer version?");
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::numeric

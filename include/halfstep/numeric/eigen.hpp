@@ -29,7 +29,7 @@ struct NumTraits<halfstep::small_float<Format>> {
   enum {
     IsComplex = 0,
     IsInteger = 0,
-    IsSigned = 1,
+    IsSigned = Limits::is_signed,
     RequireInitialization = 0,
     ReadCost = 1,
     AddCost = 4,
@@ -64,7 +64,7 @@ struct NumTraits<halfstep::dual<T>> : NumTraits<T> {
   };
 };
 
-/// A 16-bit scalar with a float gives a float.
+/// A small scalar with a float gives a float.
 template <class Format, class Op>
 struct ScalarBinaryOpTraits<halfstep::small_float<Format>, float, Op> {
   using ReturnType = float;

@@ -59,7 +59,8 @@ struct element<dual<double>> {
   static constexpr int planes = 2;
 };
 
-/// A type that tensors can hold: float, double, bf16, fp16, dual<float>, dual<double>.
+/// A type that tensors can hold: float, double, bf16, fp16, dual<float>, dual<double>. The fp8
+/// formats are for storage and telemetry in this release: no tensor on a tape holds them.
 template <class T>
 concept element_type = requires {
   element<T>::planes;

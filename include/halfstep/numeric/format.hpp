@@ -24,7 +24,7 @@ decltype(auto) with_format(std::string_view name, Body&& body) {
   const bool eight = name.starts_with("fp8");
   core::fail<OptionError>("with_format: \"", name,
                           "\" is not a format that trains; there are float, bf16 and fp16. ",
-                          eight ? "Formats of 8 bits are for storage, not for training."
+                          eight ? "fp8 is for storage and telemetry in this release."
                                 : "Was it meant as a dtype name (F32, BF16, F16)?");
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The scalar behind bf16 and fp16: storage, conversions, arithmetic, comparison and classification
-// of a binary format of at most 16 bits. Users name the formats (bf16.hpp, fp16.hpp). Not for
-// arrays: convert.hpp and the kernels are.
+// The scalar behind bf16, fp16 and the fp8 formats: storage, conversions, arithmetic, comparison
+// and classification of a binary format of at most 16 bits. Users name the formats (bf16.hpp,
+// fp16.hpp, fp8_e4m3.hpp, fp8_e5m2.hpp, minifloat.hpp). Not for arrays: convert.hpp and the kernels
+// are.
 #pragma once
 
 #include <bit>
@@ -19,51 +20,61 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG {
 
-/// A number of a small binary format. `Format` is a numeric::IeeeFormat.
+/// A number of a small binary format. `Format` is a numeric::BinaryFormat.
 ///
 /// Conversions are explicit, both ways: an accidental one is a precision bug. Each rounds once, to
-/// nearest even, from float, double, long double, every integer type and other formats. A NaN stays
-/// a NaN: quietened, with its sign and top payload bits (what F16C and AVX-512-BF16 do).
+/// nearest even, from float, double, long double, every integer type and other formats; what is too
+/// large becomes infinity, or NaN in a format without one, or the largest value in a format without
+/// either. numeric::round_to has the other policies. A NaN stays a NaN: quietened, with its sign
+/// and top payload bits where the format has them (what F16C and AVX-512-BF16 do).
 ///
 /// Conversions, comparison, classification, fma, nextafter, parsing and printing are integer code:
 /// the same under every rounding mode, FTZ, DAZ and -ffast-math.
 ///
 /// + - * / and sqrt compute in float and round that: together one correct rounding, because float
 /// has at least 2p + 2 bits for the p of these formats. That holds in the default environment. FTZ
-/// and DAZ leave fp16 alone (its subnormals are normal floats) but change bf16, whose subnormals
-/// are float's: DAZ reads them as zero, FTZ turns a result below 2^-126 into zero. Under another
-/// rounding mode the float operation rounds by that mode first.
+/// and DAZ leave formats of 5 exponent bits and fewer alone (their subnormals are normal floats)
+/// but change bf16, whose subnormals are float's: DAZ reads them as zero, FTZ turns a result below
+/// 2^-126 into zero. Under another rounding mode the float operation rounds by that mode first.
+///
+/// The scales (fp8_e8m0) compute in double, for the same reason, and have no unary minus: their
+/// zeros and negative results are NaN.
 template <class Format>
 struct small_float {
   using format = Format;
+  using storage = typename Format::storage;
+  /// What arithmetic computes in.
+  using wide = std::conditional_t<Format::has_zero, float, double>;
 
-  small_float() = default;  ///< indeterminate, as for float; small_float{} is +0
+  small_float() = default;  ///< indeterminate, as for float; small_float{} is code 0
   constexpr explicit small_float(float x)
-      : code_(static_cast<std::uint16_t>(numeric::detail::narrow<Format>(x))) {}
+      : code_(static_cast<storage>(numeric::detail::narrow<Format>(x))) {}
   constexpr explicit small_float(double x)
-      : code_(static_cast<std::uint16_t>(numeric::detail::encode<Format>(x))) {}
+      : code_(static_cast<storage>(numeric::detail::encode<Format>(x))) {}
   explicit small_float(long double x)
-      : code_(static_cast<std::uint16_t>(numeric::detail::encode<Format>(x))) {}
+      : code_(static_cast<storage>(numeric::detail::encode<Format>(x))) {}
   template <std::integral Integer>
   constexpr explicit small_float(Integer x)
-      : code_(static_cast<std::uint16_t>(numeric::detail::encode_integer<Format>(x))) {}
+      : code_(static_cast<storage>(numeric::detail::encode_integer<Format>(x))) {}
   template <class Other>
   requires(!std::same_as<Other, Format>) constexpr explicit small_float(small_float<Other> x)
       : small_float(static_cast<float>(x)) {}
 
-  [[nodiscard]] static constexpr small_float from_bits(std::uint16_t code) {
+  /// Bits above the format's own are dropped (6 and 4 bits are stored in 8).
+  [[nodiscard]] static constexpr small_float from_bits(storage code) {
     small_float x{};
-    x.code_ = code;
+    x.code_ = static_cast<storage>(code & (Format::magnitude_mask | Format::sign_code));
     return x;
   }
-  [[nodiscard]] constexpr std::uint16_t bits() const { return code_; }
+  [[nodiscard]] constexpr storage bits() const { return code_; }
 
-  /// Exact for float, double and long double; integers as from float (toward zero).
+  /// Exact for float, double and long double; integers as from float: toward zero, and undefined
+  /// where the integer type has no such value. bool is whether it is not zero.
   template <class Number>
   requires std::is_arithmetic_v<Number>
   [[nodiscard]] constexpr explicit operator Number() const {
     if constexpr (std::same_as<Number, bool>) {
-      return (code_ & ~Format::sign_code) != 0;
+      return !iszero(*this);
     } else if constexpr (std::is_floating_point_v<Number> && !std::same_as<Number, float>) {
       return static_cast<Number>(numeric::detail::widen_to_double<Format>(code_));
     } else {
@@ -72,20 +83,21 @@ struct small_float {
   }
 
   [[nodiscard]] constexpr small_float operator+() const { return *this; }
-  [[nodiscard]] constexpr small_float operator-() const {
-    return from_bits(static_cast<std::uint16_t>(code_ ^ Format::sign_code));
+  [[nodiscard]] constexpr small_float operator-() const requires(Format::is_signed) {
+    if (!Format::has_negative_zero && magnitude() == 0) return *this;
+    return from_bits(static_cast<storage>(code_ ^ Format::sign_code));
   }
   [[nodiscard]] friend constexpr small_float operator+(small_float a, small_float b) {
-    return small_float(static_cast<float>(a) + static_cast<float>(b));
+    return small_float(static_cast<wide>(a) + static_cast<wide>(b));
   }
   [[nodiscard]] friend constexpr small_float operator-(small_float a, small_float b) {
-    return small_float(static_cast<float>(a) - static_cast<float>(b));
+    return small_float(static_cast<wide>(a) - static_cast<wide>(b));
   }
   [[nodiscard]] friend constexpr small_float operator*(small_float a, small_float b) {
-    return small_float(static_cast<float>(a) * static_cast<float>(b));
+    return small_float(static_cast<wide>(a) * static_cast<wide>(b));
   }
   [[nodiscard]] friend constexpr small_float operator/(small_float a, small_float b) {
-    return small_float(static_cast<float>(a) / static_cast<float>(b));
+    return small_float(static_cast<wide>(a) / static_cast<wide>(b));
   }
   constexpr small_float& operator+=(small_float b) { return *this = *this + b; }
   constexpr small_float& operator-=(small_float b) { return *this = *this - b; }
@@ -100,29 +112,29 @@ struct small_float {
     return a.order() <=> b.order();
   }
 
-  [[nodiscard]] friend constexpr bool isnan(small_float x) {
-    return x.magnitude() > Format::infinity_code;
-  }
-  [[nodiscard]] friend constexpr bool isinf(small_float x) {
-    return x.magnitude() == Format::infinity_code;
-  }
-  [[nodiscard]] friend constexpr bool isfinite(small_float x) {
-    return x.magnitude() < Format::infinity_code;
+  [[nodiscard]] friend constexpr bool isnan(small_float x) { return Format::is_nan(x.code_); }
+  [[nodiscard]] friend constexpr bool isinf(small_float x) { return Format::is_infinity(x.code_); }
+  [[nodiscard]] friend constexpr bool isfinite(small_float x) { return !isnan(x) && !isinf(x); }
+  [[nodiscard]] friend constexpr bool iszero(small_float x) {
+    return Format::has_zero && x.magnitude() == 0 && !isnan(x);
   }
   [[nodiscard]] friend constexpr bool isnormal(small_float x) {
-    return isfinite(x) && (x.magnitude() >> Format::mantissa_bits) != 0;
+    return isfinite(x) && (!Format::has_zero || (x.magnitude() >> Format::mantissa_bits) != 0);
   }
   [[nodiscard]] friend constexpr bool signbit(small_float x) {
     return (x.code_ & Format::sign_code) != 0;
   }
   [[nodiscard]] friend constexpr small_float abs(small_float x) {
-    return from_bits(static_cast<std::uint16_t>(x.magnitude()));
+    return isnan(x) && !Format::has_negative_zero ? x
+                                                  : from_bits(static_cast<storage>(x.magnitude()));
   }
   [[nodiscard]] friend constexpr small_float copysign(small_float x, small_float sign) {
-    return from_bits(static_cast<std::uint16_t>(x.magnitude() | (sign.code_ & Format::sign_code)));
+    const small_float size = abs(x);
+    if (!Format::has_negative_zero && (iszero(x) || isnan(x))) return x;
+    return from_bits(static_cast<storage>(size.code_ | (sign.code_ & Format::sign_code)));
   }
   [[nodiscard]] friend small_float sqrt(small_float x) {
-    return small_float(std::sqrt(static_cast<float>(x)));
+    return small_float(std::sqrt(static_cast<wide>(x)));
   }
 
   /// a * b + c, rounded once: exact in integers before that. (Float is not wide enough for fp16,
@@ -136,16 +148,17 @@ struct small_float {
     if (isnan(from)) return quiet(from);
     if (isnan(to)) return quiet(to);
     if (from == to) return to;
-    if (from.magnitude() == 0) {
-      return from_bits(static_cast<std::uint16_t>((to.code_ & Format::sign_code) | 1U));
-    }
+    if (iszero(from)) return from_bits(static_cast<storage>((to.code_ & Format::sign_code) | 1U));
     const bool outward = (from.order() < to.order()) != signbit(from);
-    return from_bits(static_cast<std::uint16_t>(outward ? from.code_ + 1U : from.code_ - 1U));
+    const std::uint32_t next = outward ? from.magnitude() + 1 : from.magnitude() - 1;
+    return from_bits(static_cast<storage>(numeric::detail::with_sign<Format>(signbit(from), next)));
   }
 
-  /// IEEE 754's total order: -NaN < -inf < … < -0 < +0 < … < inf < NaN.
+  /// IEEE 754's total order: -NaN < -inf < … < -0 < +0 < … < inf < NaN. The one NaN of an fnuz
+  /// format has its sign bit set and comes first.
   [[nodiscard]] friend constexpr bool totally_before(small_float a, small_float b) {
     const auto key = [](small_float x) {
+      if (Format::specials == numeric::Specials::fnuz && isnan(x)) return -0x10000;
       return signbit(x) ? -1 - static_cast<std::int32_t>(x.magnitude())
                         : static_cast<std::int32_t>(x.magnitude());
     };
@@ -153,33 +166,30 @@ struct small_float {
   }
 
  private:
-  [[nodiscard]] constexpr std::uint32_t magnitude() const {
-    return code_ & (Format::sign_code - 1);
-  }
+  [[nodiscard]] constexpr std::uint32_t magnitude() const { return code_ & Format::magnitude_mask; }
   [[nodiscard]] constexpr std::int32_t order() const {
     const auto m = static_cast<std::int32_t>(magnitude());
     return (code_ & Format::sign_code) != 0 ? -m : m;
   }
   [[nodiscard]] static constexpr small_float quiet(small_float x) {
-    return from_bits(static_cast<std::uint16_t>(x.code_ | Format::quiet_bit));
+    return from_bits(static_cast<storage>(x.code_ | Format::quiet_bit));
   }
-  [[nodiscard]] static constexpr std::uint16_t fused(small_float a, small_float b, small_float c);
+  [[nodiscard]] static constexpr storage fused(small_float a, small_float b, small_float c);
 
-  std::uint16_t code_;
+  storage code_;
 };
 
 template <class Format>
-constexpr std::uint16_t small_float<Format>::fused(small_float a, small_float b, small_float c) {
-  constexpr auto invalid =
-      static_cast<std::uint16_t>(Format::sign_code | Format::nan_code);  // as x86 makes it
+constexpr auto small_float<Format>::fused(small_float a, small_float b, small_float c) -> storage {
+  constexpr auto stored = [](std::uint32_t code) { return static_cast<storage>(code); };
   if (isnan(a)) return quiet(a).code_;
   if (isnan(b)) return quiet(b).code_;
   if (isnan(c)) return quiet(c).code_;
   const bool negative = signbit(a) != signbit(b);
   if (isinf(a) || isinf(b)) {
-    if (a.magnitude() == 0 || b.magnitude() == 0 || (isinf(c) && signbit(c) != negative))
-      return invalid;
-    return static_cast<std::uint16_t>((negative ? Format::sign_code : 0) | Format::infinity_code);
+    if (iszero(a) || iszero(b) || (isinf(c) && signbit(c) != negative))
+      return stored(numeric::detail::nan_code<Format>(true));  // negative, as x86 makes it
+    return stored(numeric::detail::infinity_code<Format>(negative));
   }
   if (isinf(c)) return c.code_;
   const auto x = numeric::detail::decode<Format>(a.code_);
@@ -189,10 +199,10 @@ constexpr std::uint16_t small_float<Format>::fused(small_float a, small_float b,
   numeric::detail::Exact low = z;
   if (high.significand == 0) {
     if (low.significand == 0)
-      return static_cast<std::uint16_t>(negative && signbit(c) ? Format::sign_code : 0U);
+      return stored(numeric::detail::zero_code<Format>(negative && signbit(c)));
     return c.code_;
   }
-  if (low.significand == 0) return static_cast<std::uint16_t>(numeric::detail::round<Format>(high));
+  if (low.significand == 0) return stored(numeric::detail::round<Format>(high));
   // Both with the leading one at bit 61, so that their sum fits; then the smaller one is shifted
   // down to the larger one's exponent. What falls off is kept as "a bit more": after a shift that
   // long the difference has far more bits than the format, so one unit of it decides nothing but
@@ -218,7 +228,7 @@ constexpr std::uint16_t small_float<Format>::fused(small_float a, small_float b,
     if (high.significand == 0) return 0;  // x - x is +0
   }
   high.sticky = sticky;
-  return static_cast<std::uint16_t>(numeric::detail::round<Format>(high));
+  return stored(numeric::detail::round<Format>(high));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG
@@ -227,29 +237,34 @@ constexpr std::uint16_t small_float<Format>::fused(small_float a, small_float b,
 template <class Format>
 struct std::hash<halfstep::small_float<Format>> {
   [[nodiscard]] std::size_t operator()(halfstep::small_float<Format> x) const noexcept {
-    return std::hash<std::uint16_t>{}(static_cast<bool>(x) ? x.bits() : std::uint16_t{0});
+    return std::hash<std::uint16_t>{}(iszero(x) ? std::uint16_t{0} : x.bits());
   }
 };
 
+/// Where a format has no infinity, infinity() is what converting one gives; so for quiet_NaN().
 template <class Format>
 class std::numeric_limits<halfstep::small_float<Format>> {
   using T = halfstep::small_float<Format>;
   static constexpr T code(std::uint32_t bits) {
-    return T::from_bits(static_cast<std::uint16_t>(bits));
+    return T::from_bits(static_cast<typename T::storage>(bits));
+  }
+  static constexpr T power_of_two(int exponent) {
+    return code(halfstep::numeric::detail::round<Format>({false, 1, exponent}));
   }
 
  public:
   static constexpr bool is_specialized = true;
-  static constexpr bool is_signed = true;
+  static constexpr bool is_signed = Format::is_signed;
   static constexpr bool is_integer = false;
   static constexpr bool is_exact = false;
-  static constexpr bool has_infinity = true;
-  static constexpr bool has_quiet_NaN = true;
-  static constexpr bool has_signaling_NaN = true;
-  static constexpr std::float_denorm_style has_denorm = std::denorm_present;
+  static constexpr bool has_infinity = Format::has_infinity;
+  static constexpr bool has_quiet_NaN = Format::has_nan;
+  static constexpr bool has_signaling_NaN = Format::has_infinity;
+  static constexpr std::float_denorm_style has_denorm =
+      Format::has_zero ? std::denorm_present : std::denorm_absent;
   static constexpr bool has_denorm_loss = false;
   static constexpr std::float_round_style round_style = std::round_to_nearest;
-  static constexpr bool is_iec559 = true;
+  static constexpr bool is_iec559 = Format::has_infinity;
   static constexpr bool is_bounded = true;
   static constexpr bool is_modulo = false;
   static constexpr int radix = 2;
@@ -259,27 +274,32 @@ class std::numeric_limits<halfstep::small_float<Format>> {
   static constexpr int max_digits10 = digits * 30103 / 100000 + 2;
   static constexpr int min_exponent = Format::min_exponent + 1;
   static constexpr int min_exponent10 = -((-Format::min_exponent) * 30103 / 100000);
-  static constexpr int max_exponent = Format::bias + 1;
+  static constexpr int max_exponent = Format::max_exponent + 1;
   static constexpr int max_exponent10 = max_exponent * 30103 / 100000;
   static constexpr bool traps = false;
   static constexpr bool tinyness_before = false;
 
-  [[nodiscard]] static constexpr T min() noexcept { return code(1U << Format::mantissa_bits); }
+  [[nodiscard]] static constexpr T min() noexcept {
+    return code(Format::has_zero ? 1U << Format::mantissa_bits : 0U);
+  }
   [[nodiscard]] static constexpr T lowest() noexcept {
-    return code(Format::sign_code | Format::max_code);
+    return Format::is_signed ? code(Format::sign_code | Format::max_code) : min();
   }
   [[nodiscard]] static constexpr T max() noexcept { return code(Format::max_code); }
   [[nodiscard]] static constexpr T epsilon() noexcept {
-    return code(static_cast<std::uint32_t>(Format::bias - Format::mantissa_bits)
-                << Format::mantissa_bits);
+    return power_of_two(-Format::mantissa_bits);
   }
-  [[nodiscard]] static constexpr T round_error() noexcept {
-    return code(static_cast<std::uint32_t>(Format::bias - 1) << Format::mantissa_bits);
+  [[nodiscard]] static constexpr T round_error() noexcept { return power_of_two(-1); }
+  [[nodiscard]] static constexpr T infinity() noexcept {
+    return code(halfstep::numeric::detail::infinity_code<Format>(false));
   }
-  [[nodiscard]] static constexpr T infinity() noexcept { return code(Format::infinity_code); }
-  [[nodiscard]] static constexpr T quiet_NaN() noexcept { return code(Format::nan_code); }
+  [[nodiscard]] static constexpr T quiet_NaN() noexcept {
+    return code(halfstep::numeric::detail::nan_code<Format>(false));
+  }
   [[nodiscard]] static constexpr T signaling_NaN() noexcept {
-    return code(Format::infinity_code | (Format::quiet_bit >> 1));
+    return has_signaling_NaN ? code(Format::infinity_code | (Format::quiet_bit >> 1)) : quiet_NaN();
   }
-  [[nodiscard]] static constexpr T denorm_min() noexcept { return code(1); }
+  [[nodiscard]] static constexpr T denorm_min() noexcept {
+    return Format::has_zero ? code(1) : min();
+  }
 };

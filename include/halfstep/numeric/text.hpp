@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// bf16 and fp16 as decimal text: correctly rounded parsing, shortest printing that reads back, and
-// literals (1.5_bf16). Integer code, no locale, no rounding mode. float and double have <charconv>.
+// The small formats as decimal text: correctly rounded parsing, shortest printing that reads back,
+// and literals (1.5_bf16). Integer code, no locale, no rounding mode. Not for float and double:
+// <charconv> is.
 #pragma once
 
 #include <array>
@@ -17,6 +18,9 @@
 #include <halfstep/numeric/bf16.hpp>
 #include <halfstep/numeric/detail/round.hpp>
 #include <halfstep/numeric/fp16.hpp>
+#include <halfstep/numeric/fp8_e4m3.hpp>
+#include <halfstep/numeric/fp8_e5m2.hpp>
+#include <halfstep/numeric/small_float.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG {
 namespace numeric::detail {
@@ -84,7 +88,7 @@ struct BigInteger {
 struct Parsed {
   std::size_t length = 0;  ///< characters that belong to the number; 0: none
   std::uint32_t code = 0;
-  bool overflow = false;
+  bool overflow = false;  ///< the format has nothing like it
 };
 
 [[nodiscard]] constexpr bool starts_with_word(std::string_view text, std::string_view lower) {
@@ -99,13 +103,13 @@ struct Parsed {
 template <class Format>
 [[nodiscard]] constexpr Parsed parse(std::string_view text) {
   const bool negative = !text.empty() && text[0] == '-';
-  const std::uint32_t sign = negative ? Format::sign_code : 0;
   std::size_t at = negative ? 1 : 0;
   for (const std::string_view word : {std::string_view("infinity"), std::string_view("inf")}) {
     if (starts_with_word(text.substr(at), word))
-      return {at + word.size(), sign | Format::infinity_code, false};
+      return {at + word.size(), infinity_code<Format>(negative), !Format::has_infinity};
   }
-  if (starts_with_word(text.substr(at), "nan")) return {at + 3, sign | Format::nan_code, false};
+  if (starts_with_word(text.substr(at), "nan"))
+    return {at + 3, nan_code<Format>(negative), !Format::has_nan};
 
   BigInteger digits;
   int kept = 0, exponent = 0;
@@ -144,7 +148,7 @@ template <class Format>
       exponent += minus ? -value : value;
     }
   }
-  if (digits.used == 0) return {at, sign, false};
+  if (digits.used == 0) return {at, zero_code<Format>(negative), !Format::has_zero};
   Exact exact{negative, 1, 0, false};
   if (kept + exponent > 60) {
     exact.exponent = 100'000;
@@ -153,8 +157,14 @@ template <class Format>
   } else {
     exact = from_decimal(negative, digits, exponent, sticky);
   }
-  const std::uint32_t code = round<Format>(exact);
-  return {at, code, (code & ~Format::sign_code) == Format::infinity_code};
+  const bool overflow = (negative && !Format::is_signed) ||
+                        round_magnitude<Format, Rounding::nearest_even>(exact) > Format::max_code;
+  return {at, round<Format>(exact), overflow};
+}
+
+template <class Format>
+[[nodiscard]] constexpr small_float<Format> from_code(std::uint32_t code) {
+  return small_float<Format>::from_bits(static_cast<typename Format::storage>(code));
 }
 
 template <class Format, char... Text>
@@ -165,24 +175,25 @@ template <class Format, char... Text>
     if (c != '\'') text[length++] = c;
   }
   const Parsed parsed = parse<Format>({text, length});
-  if (parsed.length != length) throw "halfstep: only decimal literals can be bf16 or fp16";
+  if (parsed.length != length) throw "halfstep: only decimal literals can be of a small format";
   if (parsed.overflow) throw "halfstep: the literal is beyond the largest value of its format";
-  return small_float<Format>::from_bits(static_cast<std::uint16_t>(parsed.code));
+  return from_code<Format>(parsed.code);
 }
 
 }  // namespace numeric::detail
 
 /// Reads a decimal number as std::from_chars does (its general format, "inf" and "nan" included),
 /// rounded once to nearest even however many digits there are. Differs: beyond the largest value
-/// `x` becomes infinite, with std::errc::result_out_of_range; below half the smallest it becomes
-/// zero, without an error.
+/// `x` becomes what converting the number gives (infinity, where there is one), with
+/// std::errc::result_out_of_range; below half the smallest it becomes zero, without an error. Words
+/// and signs that the format cannot hold are out of range too.
 template <class Format>
 constexpr std::from_chars_result from_chars(const char* first, const char* last,
                                             small_float<Format>& x) {
   const auto parsed =
       numeric::detail::parse<Format>({first, static_cast<std::size_t>(last - first)});
   if (parsed.length == 0) return {first, std::errc::invalid_argument};
-  x = small_float<Format>::from_bits(static_cast<std::uint16_t>(parsed.code));
+  x = numeric::detail::from_code<Format>(parsed.code);
   return {first + parsed.length, parsed.overflow ? std::errc::result_out_of_range : std::errc{}};
 }
 
@@ -197,7 +208,7 @@ inline std::to_chars_result to_chars(char* first, char* last, small_float<Format
     out += "nan";
   } else if (isinf(x)) {
     out += "inf";
-  } else if (size.bits() == 0) {
+  } else if (iszero(x)) {
     out += '0';
   } else {
     const auto value = static_cast<double>(size);
@@ -272,6 +283,14 @@ template <char... Text>
 template <char... Text>
 [[nodiscard]] consteval fp16 operator""_fp16() {
   return numeric::detail::literal<fp16::format, Text...>();
+}
+template <char... Text>
+[[nodiscard]] consteval fp8_e4m3 operator""_fp8_e4m3() {
+  return numeric::detail::literal<fp8_e4m3::format, Text...>();
+}
+template <char... Text>
+[[nodiscard]] consteval fp8_e5m2 operator""_fp8_e5m2() {
+  return numeric::detail::literal<fp8_e5m2::format, Text...>();
 }
 }  // namespace literals
 

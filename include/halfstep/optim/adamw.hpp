@@ -86,8 +86,8 @@ class AdamWRule {
         .weight_decay = decay_of(parameters_.info(at.id).role, options_.weight_decay)};
     kernels::adamw_step<R>(compute, options, steps_, by.factor, weights,
                            std::span<const G>(by.gradient, static_cast<std::size_t>(at.elements)),
-                           first_.held(part, "adamw.m", steps_),
-                           second_.held(part, "adamw.v", steps_));
+                           first_.held(part, "adamw.m", steps_ - 1),
+                           second_.held(part, "adamw.v", steps_ - 1));
   }
 
   /// Bytes of state per element.

@@ -55,8 +55,9 @@ template <class Format>
 concept moment_format = numeric::real_element<stored_as<Format>>;
 
 /// The random words of one part at one step, as the house keys draws that belong to a parameter: by
-/// (seed, its name and `role`), element = step x elements + index in the whole parameter. So no cut
-/// into parts, threads or ranks shows, and a resumed run draws what an unbroken one does.
+/// (seed, its name and `role`), element = step x elements + index in the whole parameter, `step`
+/// being the number of updates before this one. So no cut into parts, threads or ranks shows, and a
+/// resumed run draws what an unbroken one does.
 [[nodiscard]] inline kernels::Draws draws_of(const tensor::ParameterTable& parameters,
                                              const Part& part, std::string_view role,
                                              std::int64_t step) {

@@ -79,7 +79,7 @@ class SgdRule {
                            kernels::Plain<R>(std::span<R>()));
     } else {
       kernels::sgd_step<R>(compute, options, by.factor, weights, gradient,
-                           velocity_.held(part, "sgd.velocity", steps_));
+                           velocity_.held(part, "sgd.velocity", steps_ - 1));
     }
   }
 

@@ -12,7 +12,9 @@
 #include <halfstep/core/random.hpp>
 #include <halfstep/core/target.hpp>
 #include <halfstep/kernels/detail/gemm_block.hpp>
+#include <halfstep/kernels/detail/gradient_tally.hpp>
 #include <halfstep/kernels/detail/optimizer_pass.hpp>
+#include <halfstep/kernels/detail/stochastic_codes.hpp>
 #include <halfstep/numeric/bf16.hpp>
 #include <halfstep/numeric/elementary.hpp>
 #include <halfstep/numeric/fp16.hpp>

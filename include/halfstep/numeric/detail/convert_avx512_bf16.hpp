@@ -1,37 +1,57 @@
 // SPDX-License-Identifier: MIT
-// float to bf16 by VCVTNEPS2BF16. The other three conversions are AVX-512's.
+// Bulk conversions with AVX-512-BF16: AVX-512's, and VCVTNEPS2BF16 for bf16.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include <immintrin.h>
 
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/target.hpp>
-#include <halfstep/numeric/detail/convert_avx512.hpp>
+#include <halfstep/numeric/bf16.hpp>
+#include <halfstep/numeric/fp16.hpp>
 
 HALFSTEP_BEGIN_TARGET(AVX512_BF16)
 namespace halfstep::inline HALFSTEP_CONFIG::numeric::detail::convert_avx512_bf16 {
 
-HALFSTEP_NOINLINE inline void to_bf16(const float* in, bf16* out, std::int64_t count) {
-  const __m512i field = _mm512_set1_epi32(0x7F80'0000);
-  const __m512i magnitude = _mm512_set1_epi32(0x7FFF'FFFF);
-  std::int64_t i = 0;
-  for (; i + 16 <= count; i += 16) {
-    const __m512i bits = _mm512_loadu_si512(in + i);
-    const __mmask16 subnormal =
-        _mm512_mask_test_epi32_mask(_mm512_testn_epi32_mask(bits, field), bits, magnitude);
-    if (__builtin_expect(subnormal != 0, 0)) {
-      // The instruction turns subnormal inputs into zero, and no MXCSR bit stops it; every other
-      // path keeps them. Small gradients live there.
-      convert_avx512::to_bf16(in + i, out + i, 16);
-      continue;
-    }
-    _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i),
-                        (__m256i)_mm512_cvtneps_pbh((__m512)bits));
-  }
-  convert_avx512::to_bf16(in + i, out + i, count - i);
+inline constexpr int lanes = 16;
+using Word = std::uint32_t __attribute__((vector_size(4 * lanes)));
+using Integers = std::int32_t __attribute__((vector_size(4 * lanes)));
+using Floats = float __attribute__((vector_size(4 * lanes)));
+template <std::size_t bytes>
+struct CodesOf {
+  using type = std::uint16_t __attribute__((vector_size(2 * lanes)));
+};
+template <>
+struct CodesOf<1> {
+  using type = std::uint8_t __attribute__((vector_size(lanes)));
+};
+
+inline void stream(void* line, Word x) { _mm512_stream_si512(static_cast<__m512i*>(line), (__m512i)x); }
+inline Word load(const fp16* p) {
+  return (Word)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
+inline void store(fp16* p, Word bits) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph((__m512)bits, 0));
+}
+template <class Format>
+inline Word narrow(Word bits);
+
+inline void store(bf16* p, Word bits) {
+  const __m512i field = _mm512_set1_epi32(0x7F80'0000), magnitude = _mm512_set1_epi32(0x7FFF'FFFF);
+  const __mmask16 subnormal = _mm512_mask_test_epi32_mask(
+      _mm512_testn_epi32_mask((__m512i)bits, field), (__m512i)bits, magnitude);
+  auto codes = (__m256i)_mm512_cvtneps_pbh((__m512)bits);
+  if (__builtin_expect(subnormal != 0, 0)) {
+    // The instruction turns subnormal inputs into zero, and no MXCSR bit stops it; every other path
+    // keeps them. Small gradients live there.
+    codes = _mm512_cvtepi32_epi16((__m512i)narrow<bf16::format>(bits));
+  }
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), codes);
+}
+
+#include <halfstep/numeric/detail/convert_loops.inc>
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::numeric::detail::convert_avx512_bf16
 HALFSTEP_END_TARGET

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Bulk conversions in plain C++ integer code: the path that runs everywhere, and the definition of
-// the others.
+// Bulk conversions with nothing beyond x86-64's first instructions: the path that runs everywhere.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+
+#include <emmintrin.h>
 
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/target.hpp>
@@ -13,22 +15,22 @@
 HALFSTEP_BEGIN_TARGET(PORTABLE)
 namespace halfstep::inline HALFSTEP_CONFIG::numeric::detail::convert_portable {
 
-HALFSTEP_NOINLINE inline void to_bf16(const float* in, bf16* out, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i)
-    out[i] = bf16{in[i]};
-}
-HALFSTEP_NOINLINE inline void to_fp16(const float* in, fp16* out, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i)
-    out[i] = fp16{in[i]};
-}
-HALFSTEP_NOINLINE inline void from_bf16(const bf16* in, float* out, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i)
-    out[i] = static_cast<float>(in[i]);
-}
-HALFSTEP_NOINLINE inline void from_fp16(const fp16* in, float* out, std::int64_t count) {
-  for (std::int64_t i = 0; i < count; ++i)
-    out[i] = static_cast<float>(in[i]);
-}
+inline constexpr int lanes = 4;
+using Word = std::uint32_t __attribute__((vector_size(4 * lanes)));
+using Integers = std::int32_t __attribute__((vector_size(4 * lanes)));
+using Floats = float __attribute__((vector_size(4 * lanes)));
+template <std::size_t bytes>
+struct CodesOf {
+  using type = std::uint16_t __attribute__((vector_size(2 * lanes)));
+};
+template <>
+struct CodesOf<1> {
+  using type = std::uint8_t __attribute__((vector_size(lanes)));
+};
+
+inline void stream(void* line, Word x) { _mm_stream_si128(static_cast<__m128i*>(line), (__m128i)x); }
+
+#include <halfstep/numeric/detail/convert_loops.inc>
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::numeric::detail::convert_portable
 HALFSTEP_END_TARGET

@@ -9,44 +9,10 @@
 #include <cstring>
 
 #include <halfstep/core/config.hpp>
+#include <halfstep/numeric/binary_format.hpp>
+#include <halfstep/numeric/rounding.hpp>
 
-namespace halfstep::inline HALFSTEP_CONFIG::numeric {
-
-/// How a value between two neighbours of a format is rounded.
-enum class Rounding {
-  nearest_even,  ///< to the nearer one, a tie to the one with an even code; the default everywhere
-  nearest_away,  ///< to the nearer one, a tie away from zero
-  toward_zero,
-  up,         ///< toward +infinity
-  down,       ///< toward -infinity
-  to_odd,     ///< to the neighbour with an odd code: a second, shorter rounding is then innocuous
-  stochastic  ///< away from zero with a probability equal to the part that is cut off
-};
-
-/// What a value becomes that rounds beyond the largest finite one.
-enum class Overflow {
-  infinity,  ///< as IEEE 754 says for the rounding: toward_zero and to_odd give the largest finite
-  saturate,  ///< the largest finite one, infinities too
-  nan
-};
-
-/// A binary format with a sign, subnormals, infinities and NaNs laid out as IEEE 754 does.
-/// Later formats differ in these constants and are rounded by the same code.
-template <int Exponent, int Mantissa>
-struct IeeeFormat {
-  static constexpr int exponent_bits = Exponent;
-  static constexpr int mantissa_bits = Mantissa;  ///< stored ones; the leading one is implied
-  static constexpr int bits = 1 + Exponent + Mantissa;
-  static constexpr int bias = (1 << (Exponent - 1)) - 1;
-  static constexpr int min_exponent = 1 - bias;  ///< of the smallest normal value
-  static constexpr std::uint32_t sign_code = 1U << (bits - 1);
-  static constexpr std::uint32_t infinity_code = ((1U << Exponent) - 1) << Mantissa;
-  static constexpr std::uint32_t max_code = infinity_code - 1;  ///< largest finite value
-  static constexpr std::uint32_t quiet_bit = 1U << (Mantissa - 1);
-  static constexpr std::uint32_t nan_code = infinity_code | quiet_bit;
-};
-
-namespace detail {
+namespace halfstep::inline HALFSTEP_CONFIG::numeric::detail {
 
 /// A finite number: (-1)^negative * significand * 2^exponent, plus less than one unit of the
 /// significand's last place if `sticky` (then significand is not 0).
@@ -57,36 +23,70 @@ struct Exact {
   bool sticky = false;
 };
 
-/// The code of what lies beyond the largest finite value.
+/// A magnitude with its sign. The scales have none: their negative numbers are NaN.
+template <class Format>
+[[nodiscard]] constexpr std::uint32_t with_sign(bool negative, std::uint32_t magnitude) {
+  if (!negative) return magnitude;
+  if constexpr (!Format::is_signed) return Format::nan_code;
+  if constexpr (!Format::has_negative_zero)
+    return magnitude == 0 ? 0 : Format::sign_code | magnitude;
+  return Format::sign_code | magnitude;
+}
+
+/// What a zero becomes: NaN among the scales, which have none.
+template <class Format>
+[[nodiscard]] constexpr std::uint32_t zero_code(bool negative) {
+  return Format::has_zero ? with_sign<Format>(negative, 0) : Format::nan_code;
+}
+
+/// What a NaN becomes: quiet, with the sign and the top payload bits that the format has room for,
+/// as the hardware does. `payload` is its mantissa shifted to the top of 64 bits. A format without
+/// NaN gives the zero of the other sign, as ml_dtypes does.
+template <class Format>
+[[nodiscard]] constexpr std::uint32_t nan_code(bool negative, std::uint64_t payload = 0) {
+  if constexpr (!Format::has_nan) return negative ? 0 : Format::sign_code;
+  std::uint32_t code = Format::nan_code | (negative ? Format::sign_code : 0);
+  if constexpr (Format::has_infinity)
+    code |= static_cast<std::uint32_t>(payload >> (64 - Format::mantissa_bits));
+  return code;
+}
+
+/// What an infinity becomes.
+template <class Format, Overflow O = Overflow::infinity>
+[[nodiscard]] constexpr std::uint32_t infinity_code(bool negative) {
+  if constexpr (O == Overflow::saturate || !Format::has_nan)
+    return with_sign<Format>(negative, Format::max_code);
+  if constexpr (!Format::has_infinity) return nan_code<Format>(negative);
+  return with_sign<Format>(negative, Format::infinity_code);
+}
+
+/// What a finite value becomes that rounds beyond the largest one.
 template <class Format, Rounding R, Overflow O>
 [[nodiscard]] constexpr std::uint32_t overflow_code(bool negative) {
-  const std::uint32_t sign = negative ? Format::sign_code : 0;
-  if constexpr (O == Overflow::nan) {
-    return sign | Format::nan_code;
-  } else if constexpr (O == Overflow::saturate || R == Rounding::toward_zero ||
+  if constexpr (O == Overflow::nan && Format::has_nan) {
+    return nan_code<Format>(negative);
+  } else if constexpr (O != Overflow::infinity || R == Rounding::toward_zero ||
                        R == Rounding::to_odd) {
-    return sign | Format::max_code;
-  } else if constexpr (R == Rounding::up) {
-    return negative ? (sign | Format::max_code) : Format::infinity_code;
-  } else if constexpr (R == Rounding::down) {
-    return negative ? (sign | Format::infinity_code) : Format::max_code;
+    return with_sign<Format>(negative, Format::max_code);
+  } else if constexpr (R == Rounding::up || R == Rounding::down) {
+    if (negative == (R == Rounding::up)) return with_sign<Format>(negative, Format::max_code);
+    return infinity_code<Format>(negative);
   } else {
-    return sign | Format::infinity_code;
+    return infinity_code<Format>(negative);
   }
 }
 
-/// The code of `x` in Format, rounded once. `random` is read by Rounding::stochastic alone: 64
-/// uniform bits, so the probability is exact wherever at most 64 bits are cut off.
-template <class Format, Rounding R = Rounding::nearest_even, Overflow O = Overflow::infinity>
-[[nodiscard]] constexpr std::uint32_t round(Exact x, std::uint64_t random = 0) {
-  const std::uint32_t sign = x.negative ? Format::sign_code : 0;
-  if (x.significand == 0) return sign;
+/// The magnitude of `x`, which is not 0, in Format, rounded once; beyond max_code it is more than
+/// that. `random` is read by Rounding::stochastic alone: 64 uniform bits, so the probability is
+/// exact wherever at most 64 bits are cut off, and less than 2^-64 too small elsewhere.
+template <class Format, Rounding R>
+[[nodiscard]] constexpr std::uint64_t round_magnitude(Exact x, std::uint64_t random = 0) {
   const int lead = std::countl_zero(x.significand);
   const std::uint64_t significand = x.significand << lead;
   const int exponent = x.exponent - lead;  // of the last bit of `significand`
   const int magnitude = exponent + 63;     // floor(log2 |x|)
   const int base = magnitude < Format::min_exponent ? Format::min_exponent : magnitude;
-  if (base > Format::bias + 1) return overflow_code<Format, R, O>(x.negative);
+  if (base > Format::max_exponent) return std::uint64_t{Format::max_code} + 1;
   const int drop = base - Format::mantissa_bits - exponent;  // bits cut off, at least 40
   std::uint64_t kept = 0;
   std::uint64_t rest = 1;  // what is cut off, in units of 2^-64 of the last kept place
@@ -109,27 +109,21 @@ template <class Format, Rounding R = Rounding::nearest_even, Overflow O = Overfl
   if constexpr (R == Rounding::down) away = rest != 0 && x.negative;
   if constexpr (R == Rounding::to_odd) away = rest != 0 && (kept & 1) == 0;
   if constexpr (R == Rounding::stochastic) away = rest + random < rest;
+  kept += away ? 1 : 0;
   // A carry out of the mantissa lands in the exponent, where it belongs.
-  const std::uint64_t code =
-      (static_cast<std::uint64_t>(base - Format::min_exponent) << Format::mantissa_bits) + kept +
-      (away ? 1 : 0);
-  if (code > Format::max_code) return overflow_code<Format, R, O>(x.negative);
-  return sign | static_cast<std::uint32_t>(code);
+  const auto field = static_cast<std::uint64_t>(base - Format::min_exponent);
+  if constexpr (Format::has_zero) return (field << Format::mantissa_bits) + kept;
+  // The exponent field of a scale counts from its smallest value, below which there is nothing.
+  return field + (kept == 0 ? 0 : kept - 1);
 }
 
-/// A NaN of another width, quietened: sign and the top payload bits are kept, as the hardware does.
-/// `payload` is its mantissa shifted to the top of 64 bits.
-template <class Format>
-[[nodiscard]] constexpr std::uint32_t nan_code(bool negative, std::uint64_t payload) {
-  return (negative ? Format::sign_code : 0) | Format::nan_code |
-         static_cast<std::uint32_t>(payload >> (64 - Format::mantissa_bits));
-}
-
-template <class Format, Overflow O = Overflow::infinity>
-[[nodiscard]] constexpr std::uint32_t infinity_code(bool negative) {
-  const std::uint32_t sign = negative ? Format::sign_code : 0;
-  if constexpr (O == Overflow::saturate) return sign | Format::max_code;
-  return sign | Format::infinity_code;
+/// The code of `x` in Format, rounded once.
+template <class Format, Rounding R = Rounding::nearest_even, Overflow O = Overflow::infinity>
+[[nodiscard]] constexpr std::uint32_t round(Exact x, std::uint64_t random = 0) {
+  if (x.significand == 0) return zero_code<Format>(x.negative);
+  const std::uint64_t magnitude = round_magnitude<Format, R>(x, random);
+  if (magnitude > Format::max_code) return overflow_code<Format, R, O>(x.negative);
+  return with_sign<Format>(x.negative, static_cast<std::uint32_t>(magnitude));
 }
 
 template <class Format, Rounding R = Rounding::nearest_even, Overflow O = Overflow::infinity>
@@ -182,67 +176,67 @@ template <class Format>
 [[nodiscard]] constexpr Exact decode(std::uint32_t code) {
   constexpr std::uint32_t implied = 1U << Format::mantissa_bits;
   const std::uint32_t fraction = code & (implied - 1);
-  const auto field = static_cast<int>((code & ~Format::sign_code) >> Format::mantissa_bits);
+  const auto field = static_cast<int>((code & Format::magnitude_mask) >> Format::mantissa_bits);
   const bool negative = (code & Format::sign_code) != 0;
   constexpr int last =
-      Format::min_exponent - Format::mantissa_bits;  // exponent of the smallest subnormal
+      Format::min_exponent - Format::mantissa_bits;  // exponent of the smallest value's last bit
+  if constexpr (!Format::has_zero) return {negative, 1, last + field};
   if (field == 0) return {negative, fraction, last};
   return {negative, fraction | implied, last + field - 1};
 }
 
+/// A code as the bits of a wider format with `Mantissa` stored bits and bias `Bias`, exactly.
+template <class Format, class Bits, int Mantissa, int Bias>
+[[nodiscard]] constexpr Bits widen_bits(std::uint32_t code) {
+  constexpr int shift = Mantissa - Format::mantissa_bits;
+  constexpr Bits infinity = static_cast<Bits>(2 * Bias + 1) << Mantissa;
+  const Bits sign = static_cast<Bits>((code & Format::sign_code) != 0) << (sizeof(Bits) * 8 - 1);
+  const Bits magnitude = code & Format::magnitude_mask;
+  if (Format::is_nan(code)) {
+    constexpr Bits payload = Format::has_infinity ? Format::quiet_bit * 2 - 1 : 0;
+    return sign | infinity | (Bits{1} << (Mantissa - 1)) | ((magnitude & payload) << shift);
+  }
+  if (Format::is_infinity(code)) return sign | infinity;
+  if ((magnitude >> Format::mantissa_bits) != 0 || (!Format::has_zero && Format::bias < Bias))
+    return sign | ((magnitude << shift) + (static_cast<Bits>(Bias - Format::bias) << Mantissa));
+  if constexpr (!Format::has_zero) return Bits{1} << (Mantissa - 1);  // 2^-127: subnormal
+  if (magnitude == 0) return sign;
+  // A subnormal is a normal number of the wider format: its leading one becomes the implied one.
+  const int top = static_cast<int>(std::bit_width(magnitude)) - 1;
+  const int field = Bias + Format::min_exponent - Format::mantissa_bits + top;
+  return sign | ((static_cast<Bits>(field - 1) << Mantissa) + (magnitude << (Mantissa - top)));
+}
+
 /// A code as a float: exact for every format no wider than float in either part. A signalling NaN
-/// is quietened where the mantissa widens through the F16C rule, that is, unless the exponent field
-/// is float's own: there the code is float's top half and is only shifted.
+/// is quietened, as F16C does, unless the exponent field is float's own: there the code is float's
+/// top half and is only shifted.
 template <class Format>
 [[nodiscard]] constexpr float widen(std::uint32_t code) {
-  const std::uint32_t sign = (code & Format::sign_code) << (32 - Format::bits);
-  const std::uint32_t magnitude = code & (Format::sign_code - 1);
-  if constexpr (Format::exponent_bits == 8) {
-    return std::bit_cast<float>(sign | (magnitude << (23 - Format::mantissa_bits)));
+  if constexpr (Format::exponent_bits == 8 && Format::has_infinity) {
+    return std::bit_cast<float>(code << (32 - Format::bits));
   } else {
-    constexpr int shift = 23 - Format::mantissa_bits;
-    if (magnitude >= Format::infinity_code) {
-      const std::uint32_t quiet = magnitude > Format::infinity_code ? 0x40'0000U : 0U;
-      return std::bit_cast<float>(sign | 0x7F80'0000U | quiet |
-                                  ((magnitude - Format::infinity_code) << shift));
-    }
-    if ((magnitude >> Format::mantissa_bits) != 0) {
-      return std::bit_cast<float>(
-          sign | ((magnitude << shift) + (static_cast<std::uint32_t>(127 - Format::bias) << 23)));
-    }
-    if (magnitude == 0) return std::bit_cast<float>(sign);
-    // A subnormal is a normal float: move its leading one into the implied place.
-    const int lead = std::countl_zero(magnitude) - 8;
-    const auto field =
-        static_cast<std::uint32_t>(127 + Format::min_exponent - Format::mantissa_bits + 23 - lead);
-    return std::bit_cast<float>(sign | ((field << 23) + ((magnitude << lead) & 0x7F'FFFFU)));
+    return std::bit_cast<float>(widen_bits<Format, std::uint32_t, 23, 127>(code));
   }
 }
 
-/// A code as a double, exactly; integers make the subnormals, which DAZ would read as zero if they
-/// came through float.
+/// A code as a double, exactly.
 template <class Format>
 [[nodiscard]] constexpr double widen_to_double(std::uint32_t code) {
-  constexpr int last = Format::min_exponent - Format::mantissa_bits;
-  constexpr auto unit = std::bit_cast<double>(static_cast<std::uint64_t>(1023 + last) << 52);
-  const std::uint32_t magnitude = code & (Format::sign_code - 1);
-  if ((magnitude >> Format::mantissa_bits) != 0) return static_cast<double>(widen<Format>(code));
-  const auto sign = static_cast<std::uint64_t>(code & Format::sign_code) << (64 - Format::bits);
-  return std::bit_cast<double>(std::bit_cast<std::uint64_t>(static_cast<double>(magnitude) * unit) |
-                               sign);
+  return std::bit_cast<double>(widen_bits<Format, std::uint64_t, 52, 1023>(code));
 }
 
 /// encode<Format>(float) for nearest-even, written for speed; the tests compare the two on all
 /// inputs.
 template <class Format>
 [[nodiscard]] constexpr std::uint32_t narrow(float x) {
+  if constexpr (!Format::has_zero) return encode<Format>(x);
   constexpr int shift = 23 - Format::mantissa_bits;
   const auto bits = std::bit_cast<std::uint32_t>(x);
+  const bool negative = (bits >> 31) != 0;
   const std::uint32_t sign = (bits >> 31) << (Format::bits - 1);
   const std::uint32_t magnitude = bits & 0x7FFF'FFFFU;
-  if (magnitude > 0x7F80'0000U) {
-    return sign | Format::nan_code | ((magnitude & 0x7F'FFFFU) >> shift);
-  }
+  if (magnitude > 0x7F80'0000U)
+    return nan_code<Format>(negative, std::uint64_t{magnitude & 0x7F'FFFFU} << 41);
   const auto round_off = [](std::uint32_t m) {
     return (m + ((1U << (shift - 1)) - 1) + ((m >> shift) & 1U)) >> shift;
   };
@@ -253,19 +247,22 @@ template <class Format>
     if (magnitude >= smallest_normal) {
       const std::uint32_t code =
           round_off(magnitude - (static_cast<std::uint32_t>(127 - Format::bias) << 23));
-      return sign | (code < Format::infinity_code ? code : Format::infinity_code);
+      return code <= Format::max_code ? sign | code : infinity_code<Format>(negative);
     }
+    constexpr auto half_smallest =
+        static_cast<std::uint32_t>(126 + Format::min_exponent - Format::mantissa_bits) << 23;
+    if (magnitude <= half_smallest) return with_sign<Format>(negative, 0);
     return encode<Format>(x);
   }
 }
 
 /// The code of any integer, rounded once.
-template <class Format, class Integer>
-[[nodiscard]] constexpr std::uint32_t encode_integer(Integer x) {
+template <class Format, Rounding R = Rounding::nearest_even, Overflow O = Overflow::infinity,
+          class Integer>
+[[nodiscard]] constexpr std::uint32_t encode_integer(Integer x, std::uint64_t random = 0) {
   const bool negative = x < Integer{};
   const auto wide = static_cast<std::uint64_t>(x);
-  return round<Format>({negative, negative ? std::uint64_t{0} - wide : wide, 0});
+  return round<Format, R, O>({negative, negative ? std::uint64_t{0} - wide : wide, 0}, random);
 }
 
-}  // namespace detail
-}  // namespace halfstep::inline HALFSTEP_CONFIG::numeric
+}  // namespace halfstep::inline HALFSTEP_CONFIG::numeric::detail
