@@ -357,7 +357,7 @@ float pushed(int steps, float lr, State state, bool forget = false, std::uint64_
   }
   return static_cast<float>(parameters.values(w)[0]);
 }
-TEST(TracesOfNumericsMd, AWeightOf1LosesAThousandth1000Times) {
+TEST(ShortFormats, AWeightOf1LosesAThousandth1000Times) {
   EXPECT_EQ((pushed<bf16>(1000, 1e-3F, FloatMaster<>{}, true)), 1.0F);
   EXPECT_EQ((pushed<fp16>(1000, 1e-4F, FloatMaster<>{}, true)), 1.0F);
   EXPECT_NEAR((pushed<bf16>(1000, 1e-3F, FloatMaster<>{})), 0.0F, 1e-5F);
@@ -385,7 +385,7 @@ TEST(TracesOfNumericsMd, AWeightOf1LosesAThousandth1000Times) {
   EXPECT_NEAR((pushed<bf16>(1000, 1e-3F, Kahan<>{})), 4.25e-4F, 5e-7F);  // y is float: nearer to 0
   EXPECT_NEAR((pushed<fp16>(1000, 1e-4F, Kahan<>{})), 0.9F, 5e-4F);
 }
-TEST(TracesOfNumericsMd, RoundedByChanceTheMeanIsRightAndTheSpreadIsKnown) {
+TEST(ShortFormats, RoundedByChanceTheMeanIsRightAndTheSpreadIsKnown) {
   double mean = 0.0;
   (void)pushed<bf16>(500, 1e-3F, Stochastic<>{}, false, 1, 4096, &mean);
   EXPECT_NEAR(mean, 0.5, 4 * 0.038 / 64.0);  // sd 0.038 of one weight
@@ -395,7 +395,7 @@ TEST(TracesOfNumericsMd, RoundedByChanceTheMeanIsRightAndTheSpreadIsKnown) {
   (void)pushed<fp16>(1000, 1e-4F, Stochastic<>{}, false, 1, 4096, &mean);
   EXPECT_NEAR(mean, 0.9, 1e-3);
 }
-TEST(TracesOfNumericsMd, AThousandStepsOfDecayAloneAreAThousandStepsOfDecay) {
+TEST(ShortFormats, AThousandStepsOfDecayAloneAreAThousandStepsOfDecay) {
   const auto run = []<class State>(State state, bool forget = false) {
     Runtime runtime({.threads = 1});
     Parameters<bf16> parameters(runtime);
@@ -417,7 +417,7 @@ TEST(TracesOfNumericsMd, AThousandStepsOfDecayAloneAreAThousandStepsOfDecay) {
   EXPECT_NEAR(run(Kahan<bf16>{}), 0.9048, 2e-3);
   EXPECT_NEAR(run(Stochastic<bf16>{}), 0.9048, 1e-3);
 }
-TEST(TracesOfNumericsMd, AdamWInBf16MovesWithEachOfTheFour) {
+TEST(ShortFormats, AdamWInBf16MovesWithEachOfTheFour) {
   const auto run = []<class State>(State state, bool forget = false) {
     Runtime runtime({.threads = 1});
     Parameters<bf16> parameters(runtime);
@@ -476,7 +476,7 @@ double second_moment(float from, float gradient, int steps, int* stuck = nullptr
     sum += static_cast<double>(x);
   return sum / 1024.0;
 }
-TEST(TracesOfNumericsMd, ASecondMomentIn16BitsSticksToNearestAndNotByChance) {
+TEST(ShortFormats, ASecondMomentIn16BitsSticksToNearestAndNotByChance) {
   EXPECT_EQ(second_moment<bf16>(1.0F, 0.0F, 2000), 1.0);
   EXPECT_NEAR(second_moment<float>(1.0F, 0.0F, 2000), 0.135, 5e-4);
   EXPECT_NEAR(second_moment<optim::drawn<bf16>>(1.0F, 0.0F, 2000), 0.135, 3e-3);
