@@ -216,8 +216,9 @@ void step_is_unpack_step_pack(W weights_of, M first_of, V second_of, const std::
   constexpr std::int64_t n = 1061;
   const AdamWOptions options{.lr = 0.01, .beta2 = 0.99, .weight_decay = 0.1};
   every_compute([&](const Compute& compute, const std::string& name) {
-    auto w = weights_of(), m = first_of(), v = second_of(), wf = weights_of(), mf = first_of(),
-         vf = second_of();
+    const auto w = weights_of(), wf = weights_of();
+    const auto m = first_of(), mf = first_of();
+    const auto v = second_of(), vf = second_of();
     const auto start = values<float>(n, 20);
     pack(portable(), std::span<const float>(start), w->view());
     pack(portable(), std::span<const float>(start), wf->view());
