@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// One optimizer step of AdamW with bf16 weights and float masters, pass one (finite? norm?) and
-// pass two (update) together. GB/s counts the 34 bytes a parameter that they must move: gradient
-// read twice, master and two moments read and written, weight written. A curve that falls as n
-// outgrows a cache is bound by memory, a flat one waits on arithmetic.
+// One optimizer step of AdamW with bf16 weights, pass one (finite? norm?) and pass two (update)
+// together, with each way of keeping what 16 bits cannot. GB/s counts the bytes that they must move:
+// gradient read twice; what is kept of a weight and the two moments read and written; the weight
+// written, and read too unless there is a float master (34 bytes a parameter then). A curve that
+// falls as n outgrows a cache is bound by memory, a flat one waits on arithmetic.
 #include <cstdint>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include <halfstep/core/micro_batch.hpp>
 #include <halfstep/mixed/gradient_accumulator.hpp>
 #include <halfstep/mixed/master_weights.hpp>
+#include <halfstep/mixed/state_formats.hpp>
 
 namespace {
 
@@ -37,11 +39,12 @@ struct Loss {
   double sum = 1.0, count = 1.0;
 };
 
-void AdamWStepWithMasters(benchmark::State& state) {
+template <class State>
+void AdamWStep(benchmark::State& state) {
   Runtime runtime({.threads = static_cast<int>(state.range(1))});
   Parameters<bf16> parameters(runtime);
   parameters.scope().add("w", {state.range(0)}, Role::weight, Init::normal(0.02F));
-  mixed::MasterWeights optimizer(parameters, optim::AdamWOptions{.weight_decay = 0.1});
+  mixed::MasterWeights optimizer(parameters, optim::AdamWOptions{.weight_decay = 0.1}, State{});
   mixed::GradientAccumulator accumulator(parameters);
   StillTape tape;
   std::int64_t iteration = 0;
@@ -53,11 +56,20 @@ void AdamWStepWithMasters(benchmark::State& state) {
     benchmark::DoNotOptimize(
         optimizer.step(std::move(window).unscale().clip_norm(1.0F), 1e-3F).norm);
   }
-  state.SetBytesProcessed(state.iterations() * state.range(0) * 34);
+  const auto each = optimizer.bytes_per_parameter();
+  const std::int64_t weights = State::keep == mixed::Keep::master ? 1 : 2;
+  state.SetBytesProcessed(state.iterations() * state.range(0) *
+                          (2 * each.gradients + 2 * each.master + 2 * each.moments +
+                           weights * each.weights));
 }
-BENCHMARK(AdamWStepWithMasters)
-    ->ArgNames({"n", "threads"})
-    ->ArgsProduct({{1 << 12, 1 << 16, 1 << 20, 1 << 23}, {1, 2}})
-    ->UseRealTime();
+void sizes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"n", "threads"})
+      ->ArgsProduct({{1 << 12, 1 << 16, 1 << 20, 1 << 23}, {1, 2}})
+      ->UseRealTime();
+}
+BENCHMARK(AdamWStep<mixed::FloatMaster<>>)->Apply(sizes);
+BENCHMARK(AdamWStep<mixed::SplitMaster<>>)->Apply(sizes);
+BENCHMARK(AdamWStep<mixed::Kahan<bf16>>)->Apply(sizes);
+BENCHMARK(AdamWStep<mixed::Stochastic<bf16>>)->Apply(sizes);
 
 }  // namespace

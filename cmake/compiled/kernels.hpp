@@ -79,12 +79,12 @@
                                        core::MatrixView<const E>, float*, std::int64_t,                  \
                                        const std::type_identity_t<GemmOptions<E>>&,                      \
                                        std::span<std::byte>);                                            \
-  HALFSTEP_KERNELS void adamw_step<float, E>(const core::Compute&, const AdamWOptions&, std::int64_t,    \
-                                             double, std::span<float>, std::span<const float>,           \
-                                             std::span<float>, std::span<float>, std::span<E>);          \
-  HALFSTEP_KERNELS void sgd_step<float, E>(const core::Compute&, const SgdOptions&, double,              \
-                                           std::span<float>, std::span<const float>, std::span<float>,   \
-                                           std::span<E>);                                                \
+  HALFSTEP_KERNELS void adamw_step<float, WithCopy<float, E>, float, Plain<float>, Plain<float>>(       \
+      const core::Compute&, const AdamWOptions&, std::int64_t, double, const WithCopy<float, E>&,       \
+      std::span<const float>, const Plain<float>&, const Plain<float>&);                                \
+  HALFSTEP_KERNELS void sgd_step<float, WithCopy<float, E>, float, Plain<float>>(                       \
+      const core::Compute&, const SgdOptions&, double, const WithCopy<float, E>&,                       \
+      std::span<const float>, const Plain<float>&);                                                     \
   HALFSTEP_KERNELS void stochastic_round<E>(const core::Compute&, std::span<const float>, std::span<E>,  \
                                             const StochasticDraw&);                                      \
   HALFSTEP_KERNELS void cast<E, float>(const core::Compute&, std::span<const E>, std::span<float>, Write); \
@@ -102,11 +102,12 @@
   HALFSTEP_KERNELS NonFinite gradient_pass<A>(const core::Compute&, std::span<const A>,                   \
                                               std::span<double>, Underflows<A>*);                         \
   HALFSTEP_KERNELS void count_underflows<A>(const core::Compute&, std::span<const A>, Underflows<A>&);    \
-  HALFSTEP_KERNELS void adamw_step<A, A>(const core::Compute&, const AdamWOptions&, std::int64_t, double, \
-                                         std::span<A>, std::span<const A>, std::span<A>, std::span<A>,    \
-                                         std::span<A>);                                                   \
-  HALFSTEP_KERNELS void sgd_step<A, A>(const core::Compute&, const SgdOptions&, double, std::span<A>,     \
-                                       std::span<const A>, std::span<A>, std::span<A>);                   \
+  HALFSTEP_KERNELS void adamw_step<A, Plain<A>, A, Plain<A>, Plain<A>>(                                 \
+      const core::Compute&, const AdamWOptions&, std::int64_t, double, const Plain<A>&,                 \
+      std::span<const A>, const Plain<A>&, const Plain<A>&);                                            \
+  HALFSTEP_KERNELS void sgd_step<A, Plain<A>, A, Plain<A>>(const core::Compute&, const SgdOptions&,     \
+                                                           double, const Plain<A>&,                     \
+                                                           std::span<const A>, const Plain<A>&);        \
   HALFSTEP_KERNELS void cast<A, A>(const core::Compute&, std::span<const A>, std::span<A>, Write);
 
 namespace halfstep::inline HALFSTEP_CONFIG::kernels {

@@ -3,6 +3,7 @@
 // For programs; our own headers include what they use.
 #pragma once
 
+#include <halfstep/kernels/accumulate.hpp>
 #include <halfstep/kernels/adamw.hpp>
 #include <halfstep/kernels/attention.hpp>
 #include <halfstep/kernels/cross_entropy.hpp>
@@ -12,8 +13,10 @@
 #include <halfstep/kernels/gelu.hpp>
 #include <halfstep/kernels/gemm.hpp>
 #include <halfstep/kernels/gradient_pass.hpp>
+#include <halfstep/kernels/held.hpp>
 #include <halfstep/kernels/layer_norm.hpp>
 #include <halfstep/kernels/linear.hpp>
+#include <halfstep/kernels/pack.hpp>
 #include <halfstep/kernels/reduce.hpp>
 #include <halfstep/kernels/rms_norm.hpp>
 #include <halfstep/kernels/sgd.hpp>

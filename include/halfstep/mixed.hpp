@@ -7,5 +7,6 @@
 #include <halfstep/mixed/gradient_sums.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/mixed/master_weights.hpp>
+#include <halfstep/mixed/state_formats.hpp>
 #include <halfstep/mixed/underflow.hpp>
 #include <halfstep/mixed/unscaled.hpp>

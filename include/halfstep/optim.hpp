@@ -4,6 +4,7 @@
 #pragma once
 
 #include <halfstep/optim/adamw.hpp>
+#include <halfstep/optim/bytes.hpp>
 #include <halfstep/optim/direct.hpp>
 #include <halfstep/optim/groups.hpp>
 #include <halfstep/optim/moments.hpp>

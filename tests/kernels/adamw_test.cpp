@@ -155,7 +155,7 @@ TEST(AdamWErrors, NameTheLengthsAndTheStep) {
   std::vector<float> three(3), four(4);
   EXPECT_EQ(message_of<ShapeError>(
                 [&] { adamw_step<float>(portable(), options, 1, 1.0, three, three, three, four); }),
-            "adamw_step: weights has 3 elements, but gradient has 3, m 3, v 4 and copy 0. Was the "
+            "adamw_step: weights has 3 elements, but gradient has 3, m 3 and v 4. Was the "
             "optimizer built before a layer was resized?");
   EXPECT_EQ(
       message_of<OptionError>(

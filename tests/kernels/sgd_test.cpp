@@ -106,7 +106,7 @@ TEST(SgdErrors, NameTheLengthsAndTheMomentum) {
   EXPECT_EQ(
       message_of<ShapeError>(
           [&] { sgd_step<float>(portable(), {.momentum = 0.9}, 1.0, three, three, none); }),
-      "sgd_step: weights has 3 elements, but gradient has 3, velocity 0 (wanted 3) and copy 0. "
+      "sgd_step: weights has 3 elements, but gradient has 3 and velocity 0 (wanted 3). "
       "Was the optimizer built before a layer was resized?");
   EXPECT_EQ(message_of<OptionError>(
                 [&] { sgd_step<float>(portable(), {.nesterov = true}, 1.0, three, three, none); }),

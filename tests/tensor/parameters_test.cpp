@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <cstdint>
+#include <cstring>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -102,6 +105,29 @@ TEST(Parameters, AWriteAdvancesTheVersion) {
   EXPECT_EQ(pair.a.info().version, before + 1);
   (void)parameters.write_all();
   EXPECT_EQ(pair.a.info().version, before + 2);
+}
+
+struct Setting {  // a visitor that stores `value` everywhere
+  void tensor(const hs::tensor::StateTensor& t) {
+    for (std::size_t i = 0; i < t.bytes.size(); i += sizeof value)
+      std::memcpy(t.bytes.data() + i, &value, sizeof value);
+  }
+  void scalar(std::string_view, std::int64_t&) {}
+  void scalar(std::string_view, double&) {}
+  float value = 0.0F;
+};
+TEST(Parameters, AVisitAdvancesTheVersionsOfWhatItChangesAlone) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  const auto a = parameters.add("a", {3}, hs::Role::weight, hs::Init::constant(1.0F));
+  const auto b = parameters.add("b", {4}, hs::Role::weight, hs::Init::constant(2.0F));
+  (void)hs::tensor::state_hash(parameters);
+  EXPECT_EQ(a.info().version, 0U);
+  Setting ones{1.0F};
+  parameters.visit_state(ones);
+  EXPECT_EQ(a.info().version, 0U);
+  EXPECT_EQ(b.info().version, 1U);
+  EXPECT_EQ(parameters.values(b)[3], 1.0F);
 }
 
 TEST(StateHash, DependsOnNamesShapesAndBitsNotOnOrder) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The AdamW step over one range of weights: unscale, clip, decay, update and write the 16-bit copy
-// in one pass. Not an optimizer: groups, state and schedules are optim/adamw.hpp's.
+// The AdamW step over one range of weights, in whatever way weights and moments are held: unscale,
+// clip, decay, update, round and write in one pass. Not an optimizer: groups, state and schedules
+// are optim/adamw.hpp's.
 #pragma once
 
 #include <cmath>
 #include <concepts>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <type_traits>
 
@@ -17,6 +19,7 @@
 #include <halfstep/kernels/detail/elements.hpp>
 #include <halfstep/kernels/detail/isa.hpp>
 #include <halfstep/kernels/detail/optimizer_pass.hpp>
+#include <halfstep/kernels/held.hpp>
 #include <halfstep/numeric/element.hpp>
 #include <halfstep/numeric/elementary_double.hpp>
 
@@ -55,58 +58,74 @@ template <class P>
 
 }  // namespace detail
 
-/// One AdamW step, in place, over n weights held in float (or double).
+/// One AdamW step, in place, over n weights that are computed in P = float (or double) and held,
+/// as are the moments, in one of the ways of kernels/held.hpp.
 ///
 ///   step          1 on the first call (it drives the bias correction)
 ///   factor        what the gradient is multiplied by first: unscale x clip, rounded to P
 ///   weights  [n]  updated
-///   gradient [n]  read; times factor, in units of the loss per unit of the weight
+///   gradient [n]  read, in float, double or 16 bits; times factor, in units of the loss per unit
+///                 of the weight
 ///   m, v     [n]  moments, updated; zero before the first step
-///   copy     [n]  the new weights in another format, rounded to nearest even; empty: none
 ///
 ///   g = factor * gradient                  m += (1 - beta1) * (g - m)
 ///   v = beta2 * v + (1 - beta2) * g * g    w *= 1 - lr * weight_decay
 ///   w -= lr / (1 - beta1^step) * m / (sqrt(v) / sqrt(1 - beta2^step) + eps)
 ///
-/// every a * b + c by one fma. The factors that all elements share are computed in double.
+/// every a * b + c by one fma, all in P: what m, v and w are held in rounds once, at the end, and
+/// the weight's new value is computed from the moments before they are rounded. The factors that
+/// all elements share are computed in double.
 ///
-/// Memory: allocates nothing; reads 16 and writes 12 bytes a weight in float, and the copy.
-/// A gradient that is not finite stays in m and v for good, and nothing here looks for one: that is
-/// gradient_pass's job.
+/// Memory: allocates nothing, reads and writes each array once: 28 bytes a weight with everything
+/// in float. A gradient that is not finite stays in m and v for good, and nothing here looks for
+/// one: that is gradient_pass's job.
 ///
-/// @throws ShapeError if the spans differ in length, OptionError if step is below 1.
+/// @throws ShapeError if the arrays differ in length, OptionError if step is below 1.
 /// Source: Loshchilov & Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, algorithm 2.
 /// Differs: the decay is multiplied by `lr`, as PyTorch does; the paper multiplies it by the
 /// schedule alone. So `weight_decay` here is the number you would give torch.optim.AdamW.
-template <std::floating_point P, numeric::real_element Copy = P>
+template <std::floating_point P, held Weights, numeric::real_element Gradient, held First,
+          held Second>
 void adamw_step(const core::Compute& compute, const AdamWOptions& options, std::int64_t step,
-                double factor, std::span<P> weights,
-                std::span<const std::type_identity_t<P>> gradient,
-                std::span<std::type_identity_t<P>> m, std::span<std::type_identity_t<P>> v,
-                std::span<Copy> copy = {}) {
-  const std::size_t n = weights.size();
-  if (gradient.size() != n || m.size() != n || v.size() != n ||
-      (!copy.empty() && copy.size() != n)) {
+                double factor, const Weights& weights, std::span<const Gradient> gradient,
+                const First& m, const Second& v) {
+  const std::int64_t n = weights.size;
+  if (std::ssize(gradient) != n || m.size != n || v.size != n) {
     core::fail<ShapeError>("adamw_step: weights has ", n, " elements, but gradient has ",
-                           gradient.size(), ", m ", m.size(), ", v ", v.size(), " and copy ",
-                           copy.size(), ". Was the optimizer built before a layer was resized?");
+                           gradient.size(), ", m ", m.size, " and v ", v.size,
+                           ". Was the optimizer built before a layer was resized?");
   }
   if (step < 1) {
     core::fail<OptionError>("adamw_step: step is ", step,
                             "; the first is 1. Is a count of applied steps passed before it was "
                             "raised?");
   }
+  using Arrays = detail::Pass<Weights, Gradient, First, Second>;
   detail::AdamWFactors<P> factors;
-  const detail::Pass<P, Copy> pass{weights.data(), gradient.data(), m.data(), v.data(),
-                                   copy.empty() ? nullptr : copy.data()};
-  const auto body = HALFSTEP_PICK(compute.isa, adamw_elements<P, Copy>);
+  const Arrays pass{weights, gradient.data(), m, v};
+  const auto body = HALFSTEP_PICK(compute.isa, adamw_elements<P, Arrays>);
   // Within the kernels' environment too: the caller's rounding mode must not reach the factors.
   compute.parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
     factors = detail::adamw_factors<P>(options, step, factor);
   });
   detail::parallel_elements(
-      compute, static_cast<std::int64_t>(n),
-      [&](std::int64_t begin, std::int64_t end) { body(factors, pass, begin, end); });
+      compute, n, [&](std::int64_t begin, std::int64_t end) { body(factors, pass, begin, end); });
+}
+
+/// The same with everything in P, and with the new weights in another format if `copy` [n] is not
+/// empty, rounded to nearest even.
+template <std::floating_point P, numeric::real_element Copy = P>
+void adamw_step(const core::Compute& compute, const AdamWOptions& options, std::int64_t step,
+                double factor, std::span<P> weights,
+                std::span<const std::type_identity_t<P>> gradient,
+                std::span<std::type_identity_t<P>> m, std::span<std::type_identity_t<P>> v,
+                std::span<Copy> copy = {}) {
+  if (copy.empty()) {
+    adamw_step<P>(compute, options, step, factor, Plain(weights), gradient, Plain(m), Plain(v));
+  } else {
+    adamw_step<P>(compute, options, step, factor, WithCopy(weights, copy), gradient, Plain(m),
+                  Plain(v));
+  }
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::kernels

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The step of stochastic gradient descent over one range of weights, with momentum, Nesterov's
-// form and L2 decay. Not an optimizer: groups, state and schedules are optim/sgd.hpp's.
+// The step of stochastic gradient descent over one range of weights, in whatever way weights and
+// velocity are held, with momentum, Nesterov's form and L2 decay. Not an optimizer: groups, state
+// and schedules are optim/sgd.hpp's.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
+#include <iterator>
 #include <span>
 #include <type_traits>
 
@@ -15,6 +17,7 @@
 #include <halfstep/kernels/detail/elements.hpp>
 #include <halfstep/kernels/detail/isa.hpp>
 #include <halfstep/kernels/detail/optimizer_pass.hpp>
+#include <halfstep/kernels/held.hpp>
 #include <halfstep/numeric/element.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::kernels {
@@ -27,33 +30,35 @@ struct SgdOptions {
   bool nesterov = false;      ///< look ahead by one more momentum step
 };
 
-/// One step, in place, over n weights held in float (or double).
+/// One step, in place, over n weights that are computed in P = float (or double) and held, as is
+/// the velocity, in one of the ways of kernels/held.hpp.
 ///
 ///   factor        what the gradient is multiplied by first: unscale x clip, rounded to P
 ///   weights  [n]  updated
-///   gradient [n]  read
+///   gradient [n]  read, in float, double or 16 bits
 ///   velocity [n]  updated; zero before the first step; empty if momentum is 0
-///   copy     [n]  the new weights in another format, rounded to nearest even; empty: none
 ///
 ///   g = factor * gradient + weight_decay * w     velocity = momentum * velocity + g
 ///   w -= lr * (nesterov ? g + momentum * velocity : velocity)
 ///
-/// Memory: allocates nothing; reads 12 and writes 8 bytes a weight in float with momentum.
+/// all in P, from the velocity before it is rounded to what it is held in.
 ///
-/// @throws ShapeError if the spans differ in length, OptionError for Nesterov without momentum.
+/// Memory: allocates nothing, reads and writes each array once: 20 bytes a weight in float with
+/// momentum.
+///
+/// @throws ShapeError if the arrays differ in length, OptionError for Nesterov without momentum.
 /// Source: Sutskever et al., "On the importance of initialization and momentum", ICML 2013.
 /// Differs: lr multiplies the velocity when it is applied, as PyTorch does, not when it is made.
-template <std::floating_point P, numeric::real_element Copy = P>
+template <std::floating_point P, held Weights, numeric::real_element Gradient, held Velocity>
 void sgd_step(const core::Compute& compute, const SgdOptions& options, double factor,
-              std::span<P> weights, std::span<const std::type_identity_t<P>> gradient,
-              std::span<std::type_identity_t<P>> velocity, std::span<Copy> copy = {}) {
-  const std::size_t n = weights.size();
-  const std::size_t wanted = options.momentum == 0.0 ? 0 : n;
-  if (gradient.size() != n || velocity.size() != wanted || (!copy.empty() && copy.size() != n)) {
+              const Weights& weights, std::span<const Gradient> gradient,
+              const Velocity& velocity) {
+  const std::int64_t n = weights.size;
+  const std::int64_t wanted = options.momentum == 0.0 ? 0 : n;
+  if (std::ssize(gradient) != n || velocity.size != wanted) {
     core::fail<ShapeError>("sgd_step: weights has ", n, " elements, but gradient has ",
-                           gradient.size(), ", velocity ", velocity.size(), " (wanted ", wanted,
-                           ") and copy ", copy.size(),
-                           ". Was the optimizer built before a layer was resized?");
+                           gradient.size(), " and velocity ", velocity.size, " (wanted ", wanted,
+                           "). Was the optimizer built before a layer was resized?");
   }
   if (options.nesterov && options.momentum == 0.0) {
     core::fail<OptionError>("sgd_step: nesterov needs a momentum, which is 0.");
@@ -64,13 +69,26 @@ void sgd_step(const core::Compute& compute, const SgdOptions& options, double fa
     factors = {static_cast<P>(factor), static_cast<P>(options.weight_decay),
                static_cast<P>(options.momentum), static_cast<P>(options.lr), options.nesterov};
   });
-  const detail::Pass<P, Copy> pass{weights.data(), gradient.data(),
-                                   wanted == 0 ? nullptr : velocity.data(), nullptr,
-                                   copy.empty() ? nullptr : copy.data()};
-  const auto body = HALFSTEP_PICK(compute.isa, sgd_elements<P, Copy>);
+  using Arrays = detail::Pass<Weights, Gradient, Velocity, Velocity>;
+  Velocity held_velocity = velocity;
+  if (wanted == 0) held_velocity.data = nullptr;
+  const Arrays pass{weights, gradient.data(), held_velocity, held_velocity};
+  const auto body = HALFSTEP_PICK(compute.isa, sgd_elements<P, Arrays>);
   detail::parallel_elements(
-      compute, static_cast<std::int64_t>(n),
-      [&](std::int64_t begin, std::int64_t end) { body(factors, pass, begin, end); });
+      compute, n, [&](std::int64_t begin, std::int64_t end) { body(factors, pass, begin, end); });
+}
+
+/// The same with everything in P, and with the new weights in another format if `copy` [n] is not
+/// empty, rounded to nearest even.
+template <std::floating_point P, numeric::real_element Copy = P>
+void sgd_step(const core::Compute& compute, const SgdOptions& options, double factor,
+              std::span<P> weights, std::span<const std::type_identity_t<P>> gradient,
+              std::span<std::type_identity_t<P>> velocity, std::span<Copy> copy = {}) {
+  if (copy.empty()) {
+    sgd_step<P>(compute, options, factor, Plain(weights), gradient, Plain(velocity));
+  } else {
+    sgd_step<P>(compute, options, factor, WithCopy(weights, copy), gradient, Plain(velocity));
+  }
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::kernels

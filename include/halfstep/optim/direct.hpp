@@ -11,6 +11,7 @@
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/numeric/element.hpp>
+#include <halfstep/optim/bytes.hpp>
 #include <halfstep/optim/groups.hpp>
 #include <halfstep/optim/optimizer.hpp>
 #include <halfstep/tensor/hash.hpp>
@@ -27,8 +28,13 @@ namespace halfstep::inline HALFSTEP_CONFIG::optim {
 ///   Rule(ParameterTable&, Options, vector<Part>)   state for these parts, zero, in the ledger
 ///   advance()                                      an update begins: the step count goes up
 ///   run(Compute, part, Update<R>)                  updates part number `part`
-///   run(Compute, part, Update<R>, S* copy)         and writes the new weights, rounded to S, to
-///   copy steps(), options(), visit_state(visitor)
+///   steps(), options(), visit_state(visitor)
+/// and may have, as AdamWRule and SgdRule do,
+///   run(Compute, part, Descent<G>, held weights)   the same over weights held in any way of
+///                                                  kernels/held.hpp: mixed::MasterWeights then
+///                                                  updates 16-bit weights in one pass
+///   In<M, V>                                       the rule with moments in other formats
+///   moment_bytes(Options)                          constexpr, bytes of state per element
 template <class RuleType, class T>
 class Direct {
   static_assert(!numeric::is_16bit<T>,
@@ -72,6 +78,21 @@ class Direct {
     } else {
       return {};
     }
+  }
+
+  /// What one element takes, of a rule whose state is per element.
+  [[nodiscard]] static constexpr Bytes bytes_per_parameter(const Options& options = {}) requires(
+      Rule::grain == Grain::element) {
+    constexpr auto gradient = static_cast<std::int64_t>(sizeof(typename Parameters<T>::gradient));
+    return {sizeof(T), gradient, 0, Rule::moment_bytes(options)};
+  }
+  /// What all of it takes, for any rule: its state is counted as visit_state shows it.
+  [[nodiscard]] Bytes bytes() {
+    CountBytes state;
+    rule_.visit_state(state);
+    const auto n = parameters_.count();
+    constexpr auto gradient = static_cast<std::int64_t>(sizeof(typename Parameters<T>::gradient));
+    return {static_cast<std::int64_t>(sizeof(T)) * n, gradient * n, 0, state.bytes()};
   }
 
   /// Updates applied so far.

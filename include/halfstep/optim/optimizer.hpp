@@ -102,11 +102,21 @@ struct Part {
   return parts;
 }
 
-/// What a rule is given for one part: pointers to its first element.
+/// What a rule is given for one part whose weights are floats (or doubles): pointers to its first
+/// element.
 template <class R>
 struct Update {
   R* weights = nullptr;         ///< updated
   const R* gradient = nullptr;  ///< as summed
+  double factor = 1.0;          ///< what the gradient is multiplied by first
+  float lr = 0.0F;
+};
+
+/// What a rule is given for one part besides its weights, where those are held in one of the ways of
+/// kernels/held.hpp and the gradient is in G.
+template <class G>
+struct Descent {
+  const G* gradient = nullptr;  ///< as summed
   double factor = 1.0;          ///< what the gradient is multiplied by first
   float lr = 0.0F;
 };

@@ -19,6 +19,26 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::tensor {
 
+namespace detail {
+
+inline void mix(std::uint64_t& hash, std::uint64_t word) {
+  hash = std::rotl((hash ^ word) * 0x9E3779B97F4A7C15, 29);
+}
+inline void mix(std::uint64_t& hash, std::span<const std::byte> bytes) {
+  std::size_t i = 0;
+  for (; i + 8 <= bytes.size(); i += 8) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, bytes.data() + i, 8);
+    mix(hash, word);
+  }
+  std::uint64_t tail = 0;
+  if (i < bytes.size()) std::memcpy(&tail, bytes.data() + i, bytes.size() - i);
+  mix(hash, tail);
+  mix(hash, bytes.size());
+}
+
+}  // namespace detail
+
 /// Collects tensors as a state visitor and hashes them in the order of their names.
 ///
 /// Words of 64 bits enter by h = (h ^ word) x 0x9E3779B97F4A7C15, rotated left by 29: the name, the
@@ -35,10 +55,10 @@ class StateHash {
     std::sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     std::uint64_t hash = 0x68616C6673746570;
     for (const auto& tensor : tensors_) {
-      mix(hash, std::as_bytes(std::span(tensor.name)));
-      mix(hash, static_cast<std::uint64_t>(tensor.shape.rank()));
-      for (int d = 0; d < tensor.shape.rank(); ++d) mix(hash, static_cast<std::uint64_t>(tensor.shape[d]));
-      mix(hash, tensor.bytes);
+      detail::mix(hash, std::as_bytes(std::span(tensor.name)));
+      detail::mix(hash, static_cast<std::uint64_t>(tensor.shape.rank()));
+      for (int d = 0; d < tensor.shape.rank(); ++d) detail::mix(hash, static_cast<std::uint64_t>(tensor.shape[d]));
+      detail::mix(hash, tensor.bytes);
     }
     return hash;
   }
@@ -50,22 +70,6 @@ class StateHash {
     std::span<const std::byte> bytes;
   };
 
-  static void mix(std::uint64_t& hash, std::uint64_t word) {
-    hash = std::rotl((hash ^ word) * 0x9E3779B97F4A7C15, 29);
-  }
-  static void mix(std::uint64_t& hash, std::span<const std::byte> bytes) {
-    std::size_t i = 0;
-    for (; i + 8 <= bytes.size(); i += 8) {
-      std::uint64_t word = 0;
-      std::memcpy(&word, bytes.data() + i, 8);
-      mix(hash, word);
-    }
-    std::uint64_t tail = 0;
-    if (i < bytes.size()) std::memcpy(&tail, bytes.data() + i, bytes.size() - i);
-    mix(hash, tail);
-    mix(hash, bytes.size());
-  }
-
   std::vector<Named> tensors_;
 };
 
@@ -75,6 +79,13 @@ template <class Stateful>
   StateHash hash;
   stateful.visit_state(hash);
   return hash.value();
+}
+
+/// Of bytes without a name: whether they have changed.
+[[nodiscard]] inline std::uint64_t bytes_hash(std::span<const std::byte> bytes) {
+  std::uint64_t hash = 0x68616C6673746570;
+  detail::mix(hash, bytes);
+  return hash;
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::tensor

@@ -20,6 +20,7 @@
 #include <halfstep/numeric/dtype.hpp>
 #include <halfstep/numeric/element.hpp>
 #include <halfstep/numeric/normal.hpp>
+#include <halfstep/tensor/hash.hpp>
 #include <halfstep/tensor/memory.hpp>
 #include <halfstep/tensor/parameter_table.hpp>
 #include <halfstep/tensor/shape.hpp>
@@ -168,14 +169,17 @@ class Parameters final : public tensor::ParameterTable {
   void use(tensor::Store<plane>& store) { store_ = &store; }
 
   /// Names every parameter as it is: name, format, shape, all of its bytes. See tensor/state.hpp.
+  /// A parameter that the visitor has loaded other values into has a new version; one that was only
+  /// looked at keeps its own, so that saving and hashing change nothing. Cost: two hashes of the bytes.
   template <tensor::state_visitor Visitor>
     requires(plane_count == 1)
   void visit_state(Visitor& visitor) {
     lay_out();
     for (std::uint32_t i = 0; i < infos_.size(); ++i) {
-      visitor.tensor(tensor::StateTensor{infos_[i].name, numeric::dtype_of<T>, infos_[i].shape, 0,
-                                         std::as_writable_bytes(range({i}))});
-      ++infos_[i].version;  // the visitor may have loaded it
+      const auto bytes = std::as_writable_bytes(range({i}));
+      const std::uint64_t before = tensor::bytes_hash(bytes);
+      visitor.tensor(tensor::StateTensor{infos_[i].name, numeric::dtype_of<T>, infos_[i].shape, 0, bytes});
+      if (tensor::bytes_hash(bytes) != before) ++infos_[i].version;
     }
   }
 

@@ -23,7 +23,7 @@ struct StateTensor {
   numeric::DType dtype;
   Shape shape;                  ///< of the whole, logical tensor
   std::int64_t first = 0;       ///< of the range held here, in elements of the logical tensor
-  std::span<std::byte> bytes;   ///< that range, writable: a loading visitor fills it
+  std::span<std::byte> bytes;   ///< that range, writable: a loading visitor fills it in the call
 };
 
 /// The promise of a visitor. Scalars are 64-bit: counts stay integers, scales and metrics doubles.

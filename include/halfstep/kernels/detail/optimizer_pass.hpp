@@ -3,16 +3,17 @@
 #pragma once
 
 #include <halfstep/core/config.hpp>
+#include <halfstep/kernels/held.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::kernels::detail {
 
-template <class P, class Copy>
+/// Views by value: what a step reads and writes for one range of weights.
+template <class Weights, class Gradient, class First, class Second>
 struct Pass {
-  P* weights;
-  const P* gradient;
-  P* first;    ///< moment or momentum; or null
-  P* second;   ///< or null
-  Copy* copy;  ///< the weights in another format; or null
+  Weights weights;
+  const Gradient* gradient;
+  First first;    ///< moment or momentum
+  Second second;  ///< moment
 };
 
 template <class P>
