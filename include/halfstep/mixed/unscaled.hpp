@@ -108,6 +108,8 @@ class Unscaled {
     return live("Unscaled::sum").sums_->sum(id);
   }
   [[nodiscard]] double factor() const { return live("Unscaled::factor").factor_; }
+  /// The factor without clipping: sum x this is the gradient of the mean loss.
+  [[nodiscard]] double unscale_factor() const { return live("Unscaled::unscale_factor").unscale_; }
   [[nodiscard]] optim::StepResult result() const { return live("optimizer.step").result_; }
   void settle(optim::StepResult& result) && {
     live("Unscaled::settle");
