@@ -213,6 +213,7 @@ class GradientAccumulator {
   }
 
   [[nodiscard]] bool window_open() const { return open_; }
+  [[nodiscard]] Parameters<T>& parameters() const { return parameters_; }
 
  private:
   friend class Window<T>;
