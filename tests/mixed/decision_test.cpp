@@ -72,8 +72,9 @@ struct Rank {
   GivenTape tape;
 
   mixed::Window<float> swept(std::int64_t iteration, std::int64_t number, const Loss& loss) {
-    auto window = accumulator.begin(tape, iteration, {.micro_batches = 2, .rows = 1, .targets_per_row = 1},
-                                    {.first = number, .stride = 1, .count = 1});
+    auto window =
+        accumulator.begin(tape, iteration, {.micro_batches = 2, .rows = 1, .targets_per_row = 1},
+                          {.first = number, .stride = 1, .count = 1});
     for (const auto micro : window) {
       tape.begin(micro);
       window.backward(tape, loss);
@@ -128,8 +129,8 @@ TEST(Decision, IsTheSameInBothProcessesWhicheverOverflowed) {
   std::vector<optim::StepResult> wanted;
   std::int64_t iteration = 0;
   for (const auto& step : steps) {
-    auto window =
-        whole.accumulator.begin(whole.tape, iteration++, {.micro_batches = 2, .rows = 1, .targets_per_row = 1});
+    auto window = whole.accumulator.begin(whole.tape, iteration++,
+                                          {.micro_batches = 2, .rows = 1, .targets_per_row = 1});
     auto micro = window.begin();
     whole.tape.begin(*micro);
     window.backward(whole.tape, Loss{6, 3, {{whole.a, gradient_of_a(step.a)}}});
@@ -174,10 +175,11 @@ TEST(Decision, OfOneProcessAloneWouldDiffer) {
 TEST(Decision, CountsTheTargetsOfAllProcessesBeforeItSaysThatThereAreNone) {
   Rank rank;
   auto window = rank.swept(0, 0, Loss{0, 0, {}});
-  auto gradients = std::move(window).inspect().decide([](Findings& findings, std::span<double> blocks) {
-    findings = findings + Findings{.loss_sum = 8, .count = 4};
-    blocks[0] = 4;
-  });
+  auto gradients =
+      std::move(window).inspect().decide([](Findings& findings, std::span<double> blocks) {
+        findings = findings + Findings{.loss_sum = 8, .count = 4};
+        blocks[0] = 4;
+      });
   EXPECT_EQ(gradients.loss(), 2.0);
   const auto result = rank.optimizer.step(std::move(gradients), 0.5F);
   EXPECT_TRUE(result);
@@ -190,16 +192,19 @@ TEST(Decision, DroppedOrFailedIsAsIfTheWindowHadNotBeen) {
   const float scale = rank.scaler.scale();
   { const auto undecided = rank.swept(0, 0, loss).inspect(); }
   EXPECT_FALSE(rank.accumulator.window_open());
-  EXPECT_THROW(static_cast<void>(rank.swept(1, 0, loss).inspect().decide(
-                   [](Findings&, std::span<double>) { throw std::runtime_error("a process is gone"); })),
-               std::runtime_error);
+  EXPECT_THROW(
+      static_cast<void>(rank.swept(1, 0, loss).inspect().decide([](Findings&, std::span<double>) {
+        throw std::runtime_error("a process is gone");
+      })),
+      std::runtime_error);
   EXPECT_FALSE(rank.accumulator.window_open());
   EXPECT_EQ(rank.scaler.scale(), scale);
   EXPECT_NO_THROW(rank.scaler.update(false));  // no window holds it
 }
 TEST(Decision, WantsEveryMicroBatchBefore) {
   Rank rank;
-  auto window = rank.accumulator.begin(rank.tape, 0, {.micro_batches = 2, .rows = 1, .targets_per_row = 1});
+  auto window =
+      rank.accumulator.begin(rank.tape, 0, {.micro_batches = 2, .rows = 1, .targets_per_row = 1});
   try {
     static_cast<void>(std::move(window).inspect());
     FAIL();

@@ -266,6 +266,7 @@ TEST_F(Window, SkipsWhereUnscalingWouldOverflow) {
   EXPECT_EQ(result.bad_values, 0);
   EXPECT_EQ(result.norm, infinity);
   EXPECT_EQ(result.scale, 0x1p-11F);
+  EXPECT_EQ(step(1e38F).why, Skip::non_finite);  // a public report's number
   EXPECT_EQ(optimizer.weights_hash(), hash);
   EXPECT_TRUE(step(1e3F));
 }

@@ -175,7 +175,8 @@ TEST(LossScaler, ContinuesFromItsStateAsIfItHadRunThrough) {
         Visitor without = state;
         without.counts[name] = 0;
         // Steps are never fewer than the overflows among them.
-        if (name == "loss_scaler.steps_at_scale") without.counts[name] = state.counts.at("loss_scaler.overflows_at_scale");
+        if (name == "loss_scaler.steps_at_scale")
+          without.counts[name] = state.counts.at("loss_scaler.overflows_at_scale");
         LossScaler forgetful(options);
         forgetful.visit_state(without);
         missed[name] += rest(forgetful) != wanted ? 1 : 0;
@@ -227,8 +228,10 @@ TEST(LossScaler, AtItsFloorSaysSoAndStaysWhereItIs) {
 }
 TEST(LossScaler, AtItsFloorStopsOrFailsWhereThatIsAskedFor) {
   const std::string text =
-      "LossScaler: the gradient overflows with the loss scale at its minimum, 1. A smaller scale is "
-      "unlikely to help: lower lr, lengthen the warm-up or clip; or lower LossScalerOptions::minimum.";
+      "LossScaler: the gradient overflows with the loss scale at its minimum, 1. A smaller scale "
+      "is "
+      "unlikely to help: lower lr, lengthen the warm-up or clip; or lower "
+      "LossScalerOptions::minimum.";
   for (const AtFloor policy : {AtFloor::stop, AtFloor::error}) {
     LossScaler scaler({.initial = 2, .minimum = 1, .at_floor = policy});
     EXPECT_EQ(scaler.update(true), ScaleChange::cut);
@@ -285,29 +288,28 @@ TEST(LossScaler, SharedByTwoWindowsIsUpdatedOnceAndByAnyOverflow) {
   EXPECT_EQ(scaler.good_steps(), 0);
 }
 TEST(LossScaler, RefusesOptionsOutOfRange) {
-  for (const auto& bad : {LossScalerOptions{.initial = 0}, LossScalerOptions{.growth = 1},
-                          LossScalerOptions{.backoff = 1}, LossScalerOptions{.backoff = 0},
-                          LossScalerOptions{.interval = 0}, LossScalerOptions{.minimum = 0},
-                          LossScalerOptions{.initial = 1, .minimum = 2},
-                          LossScalerOptions{.initial = not_a_number},
-                          LossScalerOptions{.growth = not_a_number},
-                          LossScalerOptions{.growth = std::numeric_limits<float>::infinity()},
-                          LossScalerOptions{.backoff = not_a_number},
-                          LossScalerOptions{.minimum = not_a_number},
-                          LossScalerOptions{.maximum = not_a_number},
-                          LossScalerOptions{.maximum = 32768}, LossScalerOptions{.hysteresis = 0},
-                          LossScalerOptions{.tolerance = not_a_number},
-                          LossScalerOptions{.tolerance = -0.1F}, LossScalerOptions{.tolerance = 5}}) {
+  for (const auto& bad :
+       {LossScalerOptions{.initial = 0}, LossScalerOptions{.growth = 1},
+        LossScalerOptions{.backoff = 1}, LossScalerOptions{.backoff = 0},
+        LossScalerOptions{.interval = 0}, LossScalerOptions{.minimum = 0},
+        LossScalerOptions{.initial = 1, .minimum = 2}, LossScalerOptions{.initial = not_a_number},
+        LossScalerOptions{.growth = not_a_number},
+        LossScalerOptions{.growth = std::numeric_limits<float>::infinity()},
+        LossScalerOptions{.backoff = not_a_number}, LossScalerOptions{.minimum = not_a_number},
+        LossScalerOptions{.maximum = not_a_number}, LossScalerOptions{.maximum = 32768},
+        LossScalerOptions{.hysteresis = 0}, LossScalerOptions{.tolerance = not_a_number},
+        LossScalerOptions{.tolerance = -0.1F}, LossScalerOptions{.tolerance = 5}}) {
     EXPECT_THROW(LossScaler{bad}, OptionError);
   }
   try {
     const LossScaler scaler({.hysteresis = 0, .tolerance = 5});
     FAIL();
   } catch (const OptionError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "LossScaler: maximum 3.4028235e+38, hysteresis 0, tolerance 5; wanted initial (65536) "
-              "<= maximum, hysteresis >= 1, tolerance a share in [0, 1]. Is the tolerance in per "
-              "cent?");
+    EXPECT_EQ(
+        std::string(error.what()),
+        "LossScaler: maximum 3.4028235e+38, hysteresis 0, tolerance 5; wanted initial (65536) "
+        "<= maximum, hysteresis >= 1, tolerance a share in [0, 1]. Is the tolerance in per "
+        "cent?");
   }
   try {
     const LossScaler scaler({.growth = 0.5F, .backoff = 2, .minimum = 1});
@@ -324,17 +326,20 @@ TEST(LossScaler, WarnsOnceOfFactorsThatAreNoPowersOfTwo) {
   testing::internal::CaptureStderr();
   LossScaler odd({.initial = 1000});
   odd.update(true);
-  EXPECT_EQ(testing::internal::GetCapturedStderr(),
-            "halfstep: warning: LossScaler: initial 1000, growth 2, backoff 0.5, minimum "
-            "1.17549e-38 and maximum 3.40282e+38 are not all powers of two, so scaling and unscaling "
-            "round.\n");
+  EXPECT_EQ(
+      testing::internal::GetCapturedStderr(),
+      "halfstep: warning: LossScaler: initial 1000, growth 2, backoff 0.5, minimum "
+      "1.17549e-38 and maximum 3.40282e+38 are not all powers of two, so scaling and unscaling "
+      "round.\n");
   testing::internal::CaptureStderr();
   LossScaler even;
   for (const auto& policy : mixed::scale_policies())
     LossScaler{policy.options};
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
-  for (const auto& odd_limit : {LossScalerOptions{.minimum = 0.3F}, {.maximum = 1e6F},
-                                {.growth = 1.5F}, {.backoff = 0.7F}}) {
+  for (const auto& odd_limit : {LossScalerOptions{.minimum = 0.3F},
+                                {.maximum = 1e6F},
+                                {.growth = 1.5F},
+                                {.backoff = 0.7F}}) {
     testing::internal::CaptureStderr();
     LossScaler{odd_limit};
     EXPECT_NE(testing::internal::GetCapturedStderr(), "");

@@ -29,7 +29,8 @@ void compare_with_neighbours(std::uint16_t largest) {
     const double ulp = static_cast<double>(next) - static_cast<double>(x);
     mismatches += mixed::half_ulp(x) != ulp / 2 || mixed::half_ulp(-x) != ulp / 2 ? 1 : 0;
   }
-  std::printf("%lld inputs, %lld mismatches\n", static_cast<long long>(inputs), static_cast<long long>(mismatches));
+  std::printf("%lld inputs, %lld mismatches\n", static_cast<long long>(inputs),
+              static_cast<long long>(mismatches));
   EXPECT_EQ(inputs, largest);
   EXPECT_EQ(mismatches, 0);
 }
@@ -88,7 +89,7 @@ TEST(LostUpdates, CountsWhatIsBelowHalfAnUlpOfTheWeightsFormat) {
   EXPECT_EQ(mixed::total(probe.after<float>(s.optimizer)).below_half, 0);
 }
 TEST(LostUpdates, OfEachFormatOfWeightsAreSeenThroughTheirFullPrecision) {
-  const auto below = []<class T>(Stepped<T> & s) {
+  const auto below = []<class T>(Stepped<T>& s) {
     mixed::LostUpdates probe(s.parameters);
     probe.before(s.optimizer);
     s.step({0x1p-10F, 0x1p-12F, 0x1p-13F, 0x1p-14F}, {0, 0});
@@ -124,9 +125,10 @@ TEST(LostUpdates, WantsAMomentToCompareWith) {
     static_cast<void>(probe.after(s.optimizer));
     FAIL();
   } catch (const StateError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "LostUpdates::after: there is nothing to compare with. Call before(optimizer) ahead of "
-              "the step.");
+    EXPECT_EQ(
+        std::string(error.what()),
+        "LostUpdates::after: there is nothing to compare with. Call before(optimizer) ahead of "
+        "the step.");
   }
   Stepped<bf16> other;
   Runtime runtime;

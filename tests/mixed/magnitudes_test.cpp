@@ -32,12 +32,14 @@ Magnitudes of(const std::vector<float>& values, double factor = 1.0) {
 /// In [1, 2) times a power of two, either sign.
 float some(std::uint64_t i, float power) {
   const auto bits = static_cast<std::uint32_t>(core::random_bits(1, 2, i));
-  return std::bit_cast<float>(0x3F800000U | (bits & 0x7FFFFFU)) * power * ((bits >> 31) != 0U ? -1.0F : 1.0F);
+  return std::bit_cast<float>(0x3F800000U | (bits & 0x7FFFFFU)) * power *
+         ((bits >> 31) != 0U ? -1.0F : 1.0F);
 }
 
-// 10,000 values, of which 300 are below half of fp16's smallest number: 3.00 %. The smallest of them
-// are in (2^-40, 2^-39], so 2^16 x as large they are above 2^-24, and 2^15 x as large some are at
-// 2^-24 at most, but above 2^-25: the smallest scale that saves all is the 2^15 that the bins say.
+// 10,000 values, of which 300 are below half of fp16's smallest number: 3.00 %. The smallest of
+// them are in (2^-40, 2^-39], so 2^16 x as large they are above 2^-24, and 2^15 x as large some are
+// at 2^-24 at most, but above 2^-25: the smallest scale that saves all is the 2^15 that the bins
+// say.
 TEST(Magnitudes, ThreePerCentBelowTheThresholdAreReportedWithTheScaleThatSavesThem) {
   std::vector<float> values;
   for (std::uint64_t i = 0; i < 9'700; ++i)
@@ -86,7 +88,8 @@ void compare_with_rounding(float threshold, int least_shift) {
       mismatches += (m.lost<F>(static_cast<double>(scale)) == 1) != zero ? 1 : 0;
     }
   }
-  std::printf("%lld inputs, %lld mismatches\n", static_cast<long long>(inputs), static_cast<long long>(mismatches));
+  std::printf("%lld inputs, %lld mismatches\n", static_cast<long long>(inputs),
+              static_cast<long long>(mismatches));
   EXPECT_EQ(inputs, 9 * 4'001);
   EXPECT_EQ(mismatches, 0);
   EXPECT_GT(zeros, 0);
@@ -115,8 +118,8 @@ TEST(Magnitudes, AdviceStopsWhereTheLargestWouldOverflow) {
 }
 TEST(Magnitudes, FindsTheEndsAndWhatIsNotFinite) {
   constexpr float infinity = std::numeric_limits<float>::infinity();
-  const Magnitudes m =
-      of({0.0F, -3.0F, infinity, 0.25F, std::numeric_limits<float>::quiet_NaN(), -0.0F, -infinity, 0.5F});
+  const Magnitudes m = of({0.0F, -3.0F, infinity, 0.25F, std::numeric_limits<float>::quiet_NaN(),
+                           -0.0F, -infinity, 0.5F});
   EXPECT_EQ(m.elements, 8);
   EXPECT_EQ(m.zeros, 2);
   EXPECT_EQ(m.non_finite, 3);
@@ -164,8 +167,9 @@ TEST_F(OfAGradient, RowsAreThoseOfTheMeanLossAndOfEachParameter) {
   auto window = accumulator.begin(tape, 0, {.micro_batches = 1, .rows = 1, .targets_per_row = 4});
   tape.begin(*window.begin());
   // Summed over four targets: the mean's are a quarter.
-  window.backward(tape, halfstep_tests::GivenLoss<float>{
-                            1, 4, {{a, {4.0F, -0x1p-23F, 0x1.8p-23F, 0.0F}}, {b, {0x1p-30F, 8.0F}}}});
+  window.backward(tape,
+                  halfstep_tests::GivenLoss<float>{
+                      1, 4, {{a, {4.0F, -0x1p-23F, 0x1.8p-23F, 0.0F}}, {b, {0x1p-30F, 8.0F}}}});
   const auto gradients = std::move(window).unscale();
   const auto rows = mixed::gradient_magnitudes(gradients);
   ASSERT_EQ(rows.size(), 2U);
@@ -203,16 +207,18 @@ TEST_F(OfAGradient, IsMeasuredBeforeClippingAndOnlyWhileItIsThere) {
   EXPECT_THROW(static_cast<void>(mixed::gradient_magnitudes(gradients)), StateError);
 }
 TEST(Histogram, ShowsEachPowerOfTwoAndWhatTheFormatsMakeOfIt) {
-  EXPECT_EQ(mixed::histogram_text(of({0x1p-24F, 0x1p-25F, 0x1p-25F, 0x1p-23F}), 4.0),
-            "   up to     share                                  fp16        fp16 x 2^2      bf16\n"
-            "   2^-23   25.00 %  ###############                 subnormal   subnormal       normal\n"
-            "   2^-24   25.00 %  ###############                 subnormal   subnormal       normal\n"
-            "   2^-25   50.00 %  ##############################  zero        subnormal       normal\n");
-  EXPECT_EQ(mixed::histogram_text(of({0x1p12F, 0x1p11F, 0x1p10F}), 32.0),
-            "   up to     share                                  fp16        fp16 x 2^5      bf16\n"
-            "    2^12   33.33 %  ##############################  normal      overflow        normal\n"
-            "    2^11   33.33 %  ##############################  normal      at the limit    normal\n"
-            "    2^10   33.33 %  ##############################  normal      normal          normal\n");
+  EXPECT_EQ(
+      mixed::histogram_text(of({0x1p-24F, 0x1p-25F, 0x1p-25F, 0x1p-23F}), 4.0),
+      "   up to     share                                  fp16        fp16 x 2^2      bf16\n"
+      "   2^-23   25.00 %  ###############                 subnormal   subnormal       normal\n"
+      "   2^-24   25.00 %  ###############                 subnormal   subnormal       normal\n"
+      "   2^-25   50.00 %  ##############################  zero        subnormal       normal\n");
+  EXPECT_EQ(
+      mixed::histogram_text(of({0x1p12F, 0x1p11F, 0x1p10F}), 32.0),
+      "   up to     share                                  fp16        fp16 x 2^5      bf16\n"
+      "    2^12   33.33 %  ##############################  normal      overflow        normal\n"
+      "    2^11   33.33 %  ##############################  normal      at the limit    normal\n"
+      "    2^10   33.33 %  ##############################  normal      normal          normal\n");
   EXPECT_EQ(mixed::histogram_text(of({0.0F}), 1.0),
             "   up to     share                                  fp16        fp16 x 2^0      bf16\n"
             "      no value but zero\n");

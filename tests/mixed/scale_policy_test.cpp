@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The presets against traces of the libraries whose names they bear: 1 is a step that overflowed, 0 a
-// good one, and each number is the scale after it.
+// The presets against traces of the libraries whose names they bear: 1 is a step that overflowed, 0
+// a good one, and each number is the scale after it.
 #include <string>
 #include <string_view>
 #include <vector>
@@ -93,8 +93,8 @@ TEST(ScalePolicy, DeepSpeedEndsTheRunAtItsMinimum) {
   EXPECT_THROW(scaler.update(true), NumericError);
   EXPECT_EQ(scaler.scale(), 1.0F);
 }
-// By hand from fairseq's rule. Interval 3, tolerance 0: every overflow halves, three good steps in a
-// row double, an overflow begins their count anew.
+// By hand from fairseq's rule. Interval 3, tolerance 0: every overflow halves, three good steps in
+// a row double, an overflow begins their count anew.
 TEST(ScalePolicy, Fairseq) {
   EXPECT_EQ(LossScalerOptions::fairseq().initial, 32768.0F);
   EXPECT_EQ(trace(from(LossScalerOptions::fairseq(), 32768), "1000010010001"),
@@ -110,8 +110,8 @@ TEST(ScalePolicy, FairseqWithTolerance) {
   options.tolerance = 0.5F;
   EXPECT_EQ(trace(options, "10011"), (Scales{32768, 32768, 32768, 32768, 16384}));
   EXPECT_EQ(trace(options, "10011000001000001"),
-            (Scales{32768, 32768, 32768, 32768, 16384,          // as above
-                    16384, 16384, 32768, 32768, 32768, 32768,   // 000 grows, 00, 1 is spared
+            (Scales{32768, 32768, 32768, 32768, 16384,            // as above
+                    16384, 16384, 32768, 32768, 32768, 32768,     // 000 grows, 00, 1 is spared
                     32768, 32768, 65536, 65536, 65536, 32768}));  // 000 grows, 00, 1 cuts
 }
 TEST(ScalePolicy, FairseqEndsTheRunBeforeItReachesItsLimit) {
@@ -124,7 +124,8 @@ TEST(ScalePolicy, FairseqEndsTheRunBeforeItReachesItsLimit) {
   EXPECT_THROW(scaler.update(true), NumericError);
   EXPECT_EQ(scaler.scale(), 0x1p-13F);
 }
-// By hand from jmp's rule: halved by every overflow but not below 1, doubled by every third good step.
+// By hand from jmp's rule: halved by every overflow but not below 1, doubled by every third good
+// step.
 TEST(ScalePolicy, Jmp) {
   EXPECT_EQ(LossScalerOptions::jmp().initial, 32768.0F);
   EXPECT_EQ(trace(from(LossScalerOptions::jmp(), 4), "00011111000100"),
@@ -137,14 +138,14 @@ TEST(ScalePolicy, HysteresisHasThreeMeanings) {
   LossScalerOptions options{.initial = 65536, .interval = 3, .hysteresis = 2};
   const std::string_view overflows = "1011101110001";
   options.counted = Hysteresis::consecutive;
-  EXPECT_EQ(trace(options, overflows), (Scales{65536, 65536, 65536, 32768, 16384, 16384, 16384, 8192,
-                                               4096, 4096, 4096, 8192, 8192}));
+  EXPECT_EQ(trace(options, overflows), (Scales{65536, 65536, 65536, 32768, 16384, 16384, 16384,
+                                               8192, 4096, 4096, 4096, 8192, 8192}));
   options.counted = Hysteresis::until_growth;
   EXPECT_EQ(trace(options, overflows), (Scales{65536, 65536, 32768, 16384, 8192, 8192, 4096, 2048,
                                                1024, 1024, 1024, 2048, 2048}));
   options.counted = Hysteresis::window;
-  EXPECT_EQ(trace(options, overflows), (Scales{65536, 65536, 32768, 32768, 16384, 16384, 16384, 8192,
-                                               8192, 8192, 8192, 16384, 16384}));
+  EXPECT_EQ(trace(options, overflows), (Scales{65536, 65536, 32768, 32768, 16384, 16384, 16384,
+                                               8192, 8192, 8192, 8192, 16384, 16384}));
 }
 TEST(ScalePolicy, IsFoundByItsName) {
   EXPECT_EQ(LossScalerOptions::named("pytorch"), LossScalerOptions{});

@@ -22,13 +22,20 @@ constexpr int length = 16;
 const hs::mixed::StepShape shape{.micro_batches = 2, .rows = 4, .targets_per_row = length};
 
 const hs::data::Text& text() {
-  static const auto made = hs::data::Text::from_string(hs::data::Grammar::sentences().generate(3, 6'000));
+  static const auto made =
+      hs::data::Text::from_string(hs::data::Grammar::sentences().generate(3, 6'000));
   return made;
 }
 hs::nn::GptOptions sizes() {
-  return {.vocabulary = text().vocabulary(), .context = length, .layers = 1, .heads = 2, .width = 16, .dropout = 0.1F};
+  return {.vocabulary = text().vocabulary(),
+          .context = length,
+          .layers = 1,
+          .heads = 2,
+          .width = 16,
+          .dropout = 0.1F};
 }
-constexpr auto loss_of = []<class U>(const hs::nn::Gpt<U>& model, hs::Tape& tape, const hs::MicroBatch& micro) {
+constexpr auto loss_of = []<class U>(const hs::nn::Gpt<U>& model, hs::Tape& tape,
+                                     const hs::MicroBatch& micro) {
   const auto batch = text().batch(micro, length);
   return hs::cross_entropy(model(tape, batch.inputs), batch.targets);
 };
@@ -39,7 +46,8 @@ struct Training {
   hs::Runtime runtime{{.threads = 1, .seed = 5}};
   hs::Parameters<T> parameters{runtime};
   hs::nn::Gpt<T> gpt{parameters, sizes()};
-  hs::mixed::MasterWeights<hs::optim::AdamW, T> optimizer{parameters, hs::optim::AdamWOptions{.beta2 = 0.99}};
+  hs::mixed::MasterWeights<hs::optim::AdamW, T> optimizer{parameters,
+                                                          hs::optim::AdamWOptions{.beta2 = 0.99}};
   hs::mixed::LossScaler scaler{{.initial = 1024}};
   hs::mixed::GradientAccumulator<T> accumulator{parameters, scaler};
   hs::Tape tape{runtime};
@@ -56,9 +64,13 @@ struct Training {
   }
   template <class F>
   hs::train::Divergence shadow(std::int64_t iteration, const F& of) {
-    return hs::train::shadow_step<hs::nn::Gpt>(
-        parameters, optimizer,
-        {.iteration = iteration, .shape = shape, .scale = scaler.scale(), .clip = 1.0F, .lr = 1e-2F}, of, sizes());
+    return hs::train::shadow_step<hs::nn::Gpt>(parameters, optimizer,
+                                               {.iteration = iteration,
+                                                .shape = shape,
+                                                .scale = scaler.scale(),
+                                                .clip = 1.0F,
+                                                .lr = 1e-2F},
+                                               of, sizes());
   }
 };
 
@@ -84,8 +96,8 @@ hs::train::Divergence third_step() {
 }
 
 TEST(Shadow, IsFurtherOffTheCoarserTheFormatAndNoPartOfTheRun) {
-  const auto exact = third_step<double>(), fine = third_step<float>(), half = third_step<hs::fp16>(),
-             brain = third_step<hs::bf16>();
+  const auto exact = third_step<double>(), fine = third_step<float>(),
+             half = third_step<hs::fp16>(), brain = third_step<hs::bf16>();
   EXPECT_EQ(exact.gradient, 0.0);
   EXPECT_EQ(exact.update, 0.0);
   EXPECT_EQ(exact.loss, exact.loss_in_double);
@@ -117,19 +129,27 @@ TEST(Shadow, SeesAStepThatIsNotTheSame) {
 TEST(Shadow, OfASkippedStepSaysSo) {
   Training<hs::fp16> run;
   const auto d = hs::train::shadow_step<hs::nn::Gpt>(
-      run.parameters, run.optimizer, {.iteration = 0, .shape = shape, .scale = 0x1p40F}, loss_of, sizes());
+      run.parameters, run.optimizer, {.iteration = 0, .shape = shape, .scale = 0x1p40F}, loss_of,
+      sizes());
   EXPECT_FALSE(d.step.applied);
   EXPECT_TRUE(d.step_in_double.applied);
   EXPECT_EQ(d.update, 1.0);
   EXPECT_THAT(hs::train::to_string(d), testing::HasSubstr("(the step was skipped)"));
 }
 TEST(Shadow, PrintsTheParametersThatAreFurthestOff) {
-  hs::train::Divergence d{.loss = 1.5, .loss_in_double = 1.25, .gradient = 0.5, .update = 0.25};
+  hs::train::Divergence d{
+      .iteration = 7, .loss = 1.5, .loss_in_double = 1.25, .gradient = 0.5, .update = 0.25};
   d.rows = {{"a", 0.125, 0.5}, {"b", 0.75, 0.25}, {"c", 0.5, 0.0}};
   EXPECT_EQ(hs::train::to_string(d, 2),
-            "shadow step: loss 1.5, in double 1.25; relative distance of the gradient 0.5, of the update 0.25\n"
+            "shadow step of iteration 7: loss 1.5, in double 1.25; relative distance of the "
+            "gradient 0.5, of the update 0.25\n"
             "  b: gradient 0.75, update 0.25\n"
             "  c: gradient 0.5, update 0\n");
+  EXPECT_EQ(
+      hs::train::metrics_line(d),
+      R"({"schema":1,"kind":"shadow","iteration":7,"applied":true,"loss":1.5,"loss_in_double":1.25,)"
+      R"("gradient_distance":0.5,"update_distance":0.25})"
+      "\n");
 }
 
 }  // namespace

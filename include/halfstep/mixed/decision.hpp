@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What all processes of a step have to agree on before any of them acts on it: whether the gradient
-// is finite, its norm, the loss. A window that is cut over processes ends in an `Undecided`, of which
-// nothing can be read until it has been through their reduction.
+// is finite, its norm, the loss. A window that is cut over processes ends in an `Undecided`, of
+// which nothing can be read until it has been through their reduction.
 #pragma once
 
 #include <algorithm>
@@ -36,8 +36,8 @@ struct Findings {
   }
 };
 
-/// reduction(findings, blocks): comes back in every process when both hold what the whole step's do,
-/// the same bits everywhere. Every process calls it once for a step.
+/// reduction(findings, blocks): comes back in every process when both hold what the whole step's
+/// do, the same bits everywhere. Every process calls it once for a step.
 ///
 ///   findings  summed by + along the house's tree over processes. A process counts the bad values
 ///             of what it alone holds; where the gradient was summed before, all hold the same

@@ -22,8 +22,9 @@
 namespace halfstep::inline HALFSTEP_CONFIG::mixed {
 
 /// Belongs to the windows that are begun with it: they hold the scale still while they are open,
-/// and the step that ends the last of them updates it. Powers of two keep scaling and unscaling
-/// exact within the normal range; other numbers are allowed, and named once on stderr.
+/// and the step that ends the last of them updates it. Two losses or two optimizers that are to
+/// count as one step have their windows open at the same time. Powers of two keep scaling and
+/// unscaling exact within the normal range; other numbers are allowed, and named once on stderr.
 class LossScaler {
  public:
   /// @throws OptionError for options out of range.
@@ -77,16 +78,17 @@ class LossScaler {
   [[nodiscard]] const LossScalerOptions& options() const { return options_; }
   /// What to tell a person where ScaleChange::stop is met.
   [[nodiscard]] std::string floor_text() const {
-    return core::text("the gradient overflows with the loss scale at its minimum, ", scale_,
-                      ". A smaller scale is unlikely to help: lower lr, lengthen the warm-up or clip; "
-                      "or lower LossScalerOptions::minimum.");
+    return core::text(
+        "the gradient overflows with the loss scale at its minimum, ", scale_,
+        ". A smaller scale is unlikely to help: lower lr, lengthen the warm-up or clip; "
+        "or lower LossScalerOptions::minimum.");
   }
   /// Good steps since the last overflow or growth.
   [[nodiscard]] std::int64_t good_steps() const { return good_steps_; }
 
-  /// One step's worth of the rule in scale_policy.hpp. Counts are compared with >=, so that a shorter
-  /// interval takes effect at once where the presets' originals, which test for equality, would
-  /// never grow again. Steps call it, through their window.
+  /// One step's worth of the rule in scale_policy.hpp. Counts are compared with >=, so that a
+  /// shorter interval takes effect at once where the presets' originals, which test for equality,
+  /// would never grow again. Steps call it, through their window.
   /// @throws StateError while a window is open; NumericError where the options want one.
   optim::ScaleChange update(bool overflowed) {
     if (windows_ > 0) {
@@ -97,8 +99,8 @@ class LossScaler {
     return told(apply(overflowed));
   }
 
-  /// @throws NumericError once an overflow at the minimum has asked to stop: begin calls it, so that
-  /// a loop that does not look at its results ends too.
+  /// @throws NumericError once an overflow at the minimum has asked to stop: begin calls it, so
+  /// that a loop that does not look at its results ends too.
   void require_running() const {
     if (stopped_) fail_at_floor();
   }
@@ -114,8 +116,8 @@ class LossScaler {
   /// A window ends without a step. If it was the last, those that were settled before it count.
   void release() { static_cast<void>(close()); }
 
-  /// Scale and counts; not the options, which come from whoever resumes. A fixed scaler shows its
-  /// own scale and keeps it.
+  /// Scale and counts; not the options, which come from whoever resumes, nor that it has asked to
+  /// stop: the next overflow asks again. A fixed scaler shows its own scale and keeps it.
   /// @throws DataError if a visitor stores a scale that is none.
   template <tensor::state_visitor Visitor>
   void visit_state(Visitor& visitor) {
@@ -127,8 +129,8 @@ class LossScaler {
     visitor.scalar("loss_scaler.steps_at_scale", steps);
     visitor.scalar("loss_scaler.overflows_at_scale", overflows);
     if (!dynamic_) return;
-    if (!(scale > 0.0 && scale <= std::numeric_limits<float>::max()) || good_steps < 0 || hits < 0 ||
-        steps < 0 || overflows < 0) {
+    if (!(scale > 0.0 && scale <= std::numeric_limits<float>::max()) || good_steps < 0 ||
+        hits < 0 || steps < 0 || overflows < 0) {
       core::fail<DataError>("LossScaler: the state holds scale ", scale, " and the counts ",
                             good_steps, ", ", hits, ", ", steps, ", ", overflows,
                             "; wanted a positive, finite scale and counts of at least 0. ",

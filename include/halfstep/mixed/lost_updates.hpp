@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which weights a step moves by less than half an ulp: without a copy in a finer format such an update
-// rounds away. Telemetry: compares the full-precision weights before a step with those after it.
+// Which weights a step moves by less than half an ulp: without a copy in a finer format such an
+// update rounds away. Telemetry: compares the full-precision weights before a step with those after
+// it.
 #pragma once
 
 #include <algorithm>
@@ -71,7 +72,8 @@ struct WeightUpdates {
 ///   for (const auto& row : probe.after(optimizer)) …
 ///
 /// `optimizer` is a MasterWeights, or has its visit_weights. Memory: a double a parameter, as
-/// workspace, as long as it lives. Cost: each call reads the weights once. Changes no bit of the run.
+/// workspace, as long as it lives. Cost: each call reads the weights once. Changes no bit of the
+/// run.
 template <class T>
 class LostUpdates {
  public:
@@ -121,7 +123,8 @@ class LostUpdates {
     void tensor(const tensor::StateTensor& tensor) {
       const std::int64_t elements = tensor.shape.elements();
       if (at + elements > room) {
-        core::fail<StateError>("LostUpdates: '", tensor.name, "' is one tensor too many for the store ",
+        core::fail<StateError>("LostUpdates: '", tensor.name,
+                               "' is one tensor too many for the store ",
                                "that this was made for. Is the optimizer another model's?");
       }
       compute.parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
@@ -143,11 +146,16 @@ class LostUpdates {
       const auto size = tensor.bytes.size() / static_cast<std::size_t>(tensor.shape.elements());
       const std::byte* const bytes = tensor.bytes.data() + static_cast<std::size_t>(i) * size;
       switch (tensor.dtype) {
-        case numeric::DType::f32: return as<float>(bytes);
-        case numeric::DType::f64: return as<double>(bytes);
-        case numeric::DType::bf16: return as<bf16>(bytes);
-        case numeric::DType::f16: return as<fp16>(bytes);
-        default: return 0.0;  // weights are none of the others
+        case numeric::DType::f32:
+          return as<float>(bytes);
+        case numeric::DType::f64:
+          return as<double>(bytes);
+        case numeric::DType::bf16:
+          return as<bf16>(bytes);
+        case numeric::DType::f16:
+          return as<fp16>(bytes);
+        default:
+          return 0.0;  // weights are none of the others
       }
     }
   };

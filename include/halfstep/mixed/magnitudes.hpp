@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How large the numbers of a tensor are, by powers of two: what a format would round to zero, the loss
-// scale that would save it, the largest. Telemetry: reads a gradient between unscale and step, changes
-// nothing, and costs nothing where it is not called.
+// How large the numbers of a tensor are, by powers of two: what a format would round to zero, the
+// loss scale that would save it, the largest. Telemetry: reads a gradient between unscale and step,
+// changes nothing, and costs nothing where it is not called.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,8 @@ namespace detail {
 }
 /// F's smallest number above zero is 2^smallest<F>.
 template <class F>
-inline constexpr int smallest = ceil_log2(static_cast<double>(std::numeric_limits<F>::denorm_min()));
+inline constexpr int smallest =
+    ceil_log2(static_cast<double>(std::numeric_limits<F>::denorm_min()));
 }  // namespace detail
 
 /// The loss scale for a format, a power of two.
@@ -59,9 +60,9 @@ struct Magnitudes {
   std::int64_t non_finite = 0;  ///< infinities and NaNs: in no bin
   double largest = 0.0;         ///< magnitude, of the finite values
   double smallest = 0.0;        ///< magnitude, of those that are not zero
-  /// bins[k - lowest] values have magnitudes in (2^(k-1), 2^k]: a bin ends where a format's rounding
-  /// to zero does, half of its smallest number included. The first and the last also hold what is
-  /// beyond.
+  /// bins[k - lowest] values have magnitudes in (2^(k-1), 2^k]: a bin ends where a format's
+  /// rounding to zero does, half of its smallest number included. The first and the last also hold
+  /// what is beyond.
   std::array<std::int64_t, highest - lowest + 1> bins{};
 
   [[nodiscard]] std::int64_t nonzero() const { return elements - zeros - non_finite; }
@@ -80,7 +81,8 @@ struct Magnitudes {
   /// The same as a share of the non-zero values; 0 where there is none.
   template <class F>
   [[nodiscard]] double share_lost(double scale = 1.0) const {
-    return nonzero() == 0 ? 0.0 : static_cast<double>(lost<F>(scale)) / static_cast<double>(nonzero());
+    return nonzero() == 0 ? 0.0
+                          : static_cast<double>(lost<F>(scale)) / static_cast<double>(nonzero());
   }
   /// The smallest power of two with which F rounds none of them to zero, 1 at least, if F holds the
   /// largest too; else the largest one with which F holds that, which may be below 1.
@@ -95,7 +97,7 @@ struct Magnitudes {
   }
 
   Magnitudes& operator+=(const Magnitudes& other) {
-    smallest = nonzero() == 0 ? other.smallest
+    smallest = nonzero() == 0         ? other.smallest
                : other.nonzero() == 0 ? smallest
                                       : std::min(smallest, other.smallest);
     largest = std::max(largest, other.largest);
@@ -115,18 +117,21 @@ struct Magnitudes {
     } else {
       smallest = largest == 0.0 ? magnitude : std::min(smallest, magnitude);
       largest = std::max(largest, magnitude);
-      ++bins[static_cast<std::size_t>(std::clamp(detail::ceil_log2(magnitude), lowest, highest) - lowest)];
+      ++bins[static_cast<std::size_t>(std::clamp(detail::ceil_log2(magnitude), lowest, highest) -
+                                      lowest)];
     }
   }
 
  private:
   template <class F>
   [[nodiscard]] static bool holds(double x) {
-    return static_cast<double>(static_cast<F>(x)) <= static_cast<double>(std::numeric_limits<F>::max());
+    return static_cast<double>(static_cast<F>(x)) <=
+           static_cast<double>(std::numeric_limits<F>::max());
   }
 };
 
-/// Magnitudes of values x factor. Cost: one read. Subnormal values count as zero, as kernels read them.
+/// Magnitudes of values x factor. Cost: one read. Subnormal values count as zero, as kernels read
+/// them.
 template <std::floating_point R>
 [[nodiscard]] Magnitudes measure(const core::Compute& compute, std::span<const R> values,
                                  double factor = 1.0) {
@@ -149,15 +154,17 @@ struct TensorMagnitudes {
 
 /// One row for each parameter, in order of registration: the gradient of the mean loss, before
 /// clipping. These are sums in float; what a format loses of them, it loses of a gradient that is
-/// handed over or kept in it. Gradients of activations are smaller still: `measure` takes any array.
+/// handed over or kept in it. Gradients of activations are smaller still: `measure` takes any
+/// array.
 /// @throws StateError if the gradients were used already.
 template <class T>
 [[nodiscard]] std::vector<TensorMagnitudes> gradient_magnitudes(const Unscaled<T>& gradients) {
   tensor::ParameterTable& parameters = gradients.parameters();
   std::vector<TensorMagnitudes> rows;
   for (std::uint32_t i = 0; i < parameters.size(); ++i) {
-    rows.push_back({parameters.infos()[i].name,
-                    measure(parameters.runtime().compute(), gradients.sum({i}), gradients.unscale_factor())});
+    rows.push_back(
+        {parameters.infos()[i].name,
+         measure(parameters.runtime().compute(), gradients.sum({i}), gradients.unscale_factor())});
   }
   return rows;
 }

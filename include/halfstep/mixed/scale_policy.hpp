@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How a loss scale grows and falls, as data: one set of options, and by name the settings under which
-// the engine behaves as PyTorch's, apex's, Megatron's, DeepSpeed's, fairseq's and jmp's.
-// Not for: the engine (loss_scaler.hpp).
+// How a loss scale grows and falls, as data: one set of options, and by name the settings under
+// which the engine behaves as PyTorch's, apex's, Megatron's, DeepSpeed's, fairseq's and jmp's. Not
+// for: the engine (loss_scaler.hpp).
 #pragma once
 
 #include <array>
@@ -37,8 +37,8 @@ enum class AtFloor : std::uint8_t {
 ///              at least the share `tolerance` of the steps since the scale last changed, the scale
 ///              is multiplied by `backoff`
 ///
-/// Neither takes it out of [minimum, maximum]. As in fairseq, a growth begins the count of steps for
-/// the tolerance anew but not that of overflows.
+/// Neither takes it out of [minimum, maximum]. As in fairseq, a growth begins the count of steps
+/// for the tolerance anew but not that of overflows.
 struct LossScalerOptions {
   float initial = 65536.0F;   ///< first scale
   float growth = 2.0F;        ///< > 1
@@ -66,8 +66,8 @@ struct LossScalerOptions {
   [[nodiscard]] static LossScalerOptions deepspeed();
   /// DeepSpeed with consecutive_hysteresis.
   [[nodiscard]] static LossScalerOptions deepspeed_consecutive();
-  /// fairseq, whose run ends with an error before its scale reaches 1e-4: of the powers of two, 2^-13
-  /// is the last above.
+  /// fairseq, whose run ends with an error before its scale reaches 1e-4: of the powers of two,
+  /// 2^-13 is the last above.
   [[nodiscard]] static LossScalerOptions fairseq();
   /// deepmind/jmp's DynamicLossScale, at its usual 2^15.
   [[nodiscard]] static LossScalerOptions jmp();

@@ -277,6 +277,7 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
   }
   if (evaluated != iteration) evaluate_now(iteration);
   if (!std::isfinite(result.held_out)) {
+    if (!result.stopped.empty()) core::fail<NumericError>("fit: ", result.stopped);
     core::fail<NumericError>("fit: the held-out loss after iteration ", iteration, " is ",
                              result.held_out, ". The last updates have broken the weights: lower lr ",
                              "or set clip.");

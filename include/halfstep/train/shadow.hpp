@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One step of a run done twice from where the run stands, in its format and in double: how far apart
-// are loss, gradient and update? Telemetry: works on copies, and the run goes on with the same bits.
-// Not for: whether the gradient is right at all (autograd/gradient_check.hpp).
+// One step of a run done twice from where the run stands, in its format and in double: how far
+// apart are loss, gradient and update? Telemetry: works on copies, and the run goes on with the
+// same bits. Not for: whether the gradient is right at all (autograd/gradient_check.hpp).
 #pragma once
 
 #include <algorithm>
@@ -33,6 +33,7 @@
 #include <halfstep/optim/optimizer.hpp>
 #include <halfstep/tensor/parameters.hpp>
 #include <halfstep/tensor/state.hpp>
+#include <halfstep/train/metrics.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::train {
 
@@ -52,10 +53,11 @@ struct Divergence {
     std::string name;
     double gradient = 0.0, update = 0.0;
   };
+  std::int64_t iteration = 0;
   double loss = 0.0, loss_in_double = 0.0;
   optim::StepResult step{}, step_in_double{};
-  double gradient = 0.0;   ///< of the mean loss, before clipping
-  double update = 0.0;     ///< of the full-precision weights; 1 if the step was skipped
+  double gradient = 0.0;    ///< of the mean loss, before clipping
+  double update = 0.0;      ///< of the full-precision weights; 1 if the step was skipped
   std::vector<Row> rows{};  ///< one for each parameter, in order of registration
 };
 
@@ -73,18 +75,29 @@ struct StateCopy {
   void tensor(const tensor::StateTensor& tensor) {
     using numeric::DType;
     switch (tensor.dtype) {
-      case DType::f32: return copy<float>(tensor);
-      case DType::f64: return copy<double>(tensor);
-      case DType::bf16: return copy<bf16>(tensor);
-      case DType::f16: return copy<fp16>(tensor);
-      case DType::i8: return copy<std::int8_t>(tensor);
-      case DType::i16: return copy<std::int16_t>(tensor);
-      case DType::i32: return copy<std::int32_t>(tensor);
-      case DType::u8: return copy<std::uint8_t>(tensor);
-      case DType::u16: return copy<std::uint16_t>(tensor);
-      case DType::u32: return copy<std::uint32_t>(tensor);
+      case DType::f32:
+        return copy<float>(tensor);
+      case DType::f64:
+        return copy<double>(tensor);
+      case DType::bf16:
+        return copy<bf16>(tensor);
+      case DType::f16:
+        return copy<fp16>(tensor);
+      case DType::i8:
+        return copy<std::int8_t>(tensor);
+      case DType::i16:
+        return copy<std::int16_t>(tensor);
+      case DType::i32:
+        return copy<std::int32_t>(tensor);
+      case DType::u8:
+        return copy<std::uint8_t>(tensor);
+      case DType::u16:
+        return copy<std::uint16_t>(tensor);
+      case DType::u32:
+        return copy<std::uint32_t>(tensor);
       case DType::i64:
-      case DType::u64: break;  // not exact in double
+      case DType::u64:
+        break;  // not exact in double
     }
     core::fail<StateError>("shadow_step: '", tensor.name, "' has a format that this cannot copy");
   }
@@ -121,7 +134,7 @@ struct StateCopy {
     }
   }
   template <class Map>
-  [[nodiscard]] static auto& found(Map& map, std::string_view name) {
+  [[nodiscard]] static typename Map::mapped_type& found(Map& map, std::string_view name) {
     const auto at = map.find(name);
     if (at == map.end()) {
       core::fail<StateError>("shadow_step: the optimizer in double has a state '", name,
@@ -140,8 +153,10 @@ struct StepTrace {
 
 template <class U, template <class> class Model, template <class> class Optimizer, class T, class F,
           class... Args>
-[[nodiscard]] StepTrace traced_step(Parameters<T>& parameters, mixed::MasterWeights<Optimizer, T>& run,
-                                    const ShadowOptions& options, const F& loss_of, const Args&... args) {
+[[nodiscard]] StepTrace traced_step(Parameters<T>& parameters,
+                                    mixed::MasterWeights<Optimizer, T>& run,
+                                    const ShadowOptions& options, const F& loss_of,
+                                    const Args&... args) {
   auto twin = parameters.template as<U>();
   const Model<U> model(twin.scope(), args...);
   mixed::MasterWeights<Optimizer, U> optimizer(twin, run.options());
@@ -202,9 +217,9 @@ struct Distance {
 
 }  // namespace detail
 
-/// Does iteration `options.iteration` from the optimizer's present state, once in T and once in double,
-/// each on copies of weights and state made for it; full-precision weights (masters) are where both
-/// start. Between windows:
+/// Does iteration `options.iteration` from the optimizer's present state, once in T and once in
+/// double, each on copies of weights and state made for it; full-precision weights (masters) are
+/// where both start. Between windows:
 ///
 ///   const auto d = train::shadow_step<nn::Gpt>(
 ///       parameters, optimizer, {.iteration = iteration, .shape = shape, .scale = scaler.scale()},
@@ -213,15 +228,22 @@ struct Distance {
 ///         return cross_entropy(model(tape, batch.inputs), batch.targets);
 ///       }, gpt_options);
 ///
-/// `args` are the model's, behind its scope. Cost: a step in T, one in double, and about 100 bytes a
-/// parameter while it runs, of which the ledger of the parameters' Runtime sees the twins.
+/// `args` are the model's, behind its scope. Cost: a step in T, one in double, and about 100 bytes
+/// a parameter while it runs, of which the ledger of the parameters' Runtime sees the twins.
 /// @throws what a step throws.
-template <template <class> class Model, template <class> class Optimizer, class T, class F, class... Args>
-[[nodiscard]] Divergence shadow_step(Parameters<T>& parameters, mixed::MasterWeights<Optimizer, T>& optimizer,
-                                     const ShadowOptions& options, const F& loss_of, const Args&... args) {
+template <template <class> class Model, template <class> class Optimizer, class T, class F,
+          class... Args>
+[[nodiscard]] Divergence shadow_step(Parameters<T>& parameters,
+                                     mixed::MasterWeights<Optimizer, T>& optimizer,
+                                     const ShadowOptions& options, const F& loss_of,
+                                     const Args&... args) {
   const auto own = detail::traced_step<T, Model>(parameters, optimizer, options, loss_of, args...);
-  const auto fine = detail::traced_step<double, Model>(parameters, optimizer, options, loss_of, args...);
-  Divergence result{.loss = own.loss, .loss_in_double = fine.loss, .step = own.result,
+  const auto fine =
+      detail::traced_step<double, Model>(parameters, optimizer, options, loss_of, args...);
+  Divergence result{.iteration = options.iteration,
+                    .loss = own.loss,
+                    .loss_in_double = fine.loss,
+                    .step = own.result,
                     .step_in_double = fine.result};
   detail::Distance gradient, update;
   parameters.runtime().compute().parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
@@ -239,12 +261,26 @@ template <template <class> class Model, template <class> class Optimizer, class 
   return result;
 }
 
+/// {"schema":1,"kind":"shadow","iteration":250,…}
+[[nodiscard]] inline std::string metrics_line(const Divergence& d) {
+  detail::JsonLine json;
+  json.add("schema", metrics_schema);
+  json.add("kind", "shadow");
+  json.add("iteration", d.iteration);
+  json.add("applied", d.step.applied);
+  json.add("loss", d.loss);
+  json.add("loss_in_double", d.loss_in_double);
+  json.add("gradient_distance", d.gradient);
+  json.add("update_distance", d.update);
+  return json.line();
+}
+
 /// Losses, distances, and the parameters whose gradients are furthest off, for a log.
 [[nodiscard]] inline std::string to_string(const Divergence& d, std::size_t most_rows = 5) {
   std::string text =
-      core::text("shadow step: loss ", d.loss, ", in double ", d.loss_in_double, "; relative distance ",
-                 "of the gradient ", d.gradient, ", of the update ", d.update,
-                 d.step.applied ? "\n" : " (the step was skipped)\n");
+      core::text("shadow step of iteration ", d.iteration, ": loss ", d.loss, ", in double ",
+                 d.loss_in_double, "; relative distance ", "of the gradient ", d.gradient,
+                 ", of the update ", d.update, d.step.applied ? "\n" : " (the step was skipped)\n");
   std::vector<const Divergence::Row*> rows;
   for (const auto& row : d.rows)
     rows.push_back(&row);
@@ -255,7 +291,8 @@ template <template <class> class Model, template <class> class Optimizer, class 
                    [&](const auto* a, const auto* b) { return badness(a) > badness(b); });
   rows.resize(std::min(rows.size(), most_rows));
   for (const auto* row : rows)
-    text += core::text("  ", row->name, ": gradient ", row->gradient, ", update ", row->update, "\n");
+    text +=
+        core::text("  ", row->name, ": gradient ", row->gradient, ", update ", row->update, "\n");
   return text;
 }
 

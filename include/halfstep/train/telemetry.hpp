@@ -26,7 +26,7 @@ struct TelemetryInfo {
   std::int64_t step = 0;       ///< updates applied
   float scale = 1.0F;          ///< loss scale of the window
   std::vector<mixed::TensorMagnitudes> gradients{};  ///< a row for each parameter
-  std::vector<mixed::WeightUpdates> updates{};       ///< the same, against the format of the weights
+  std::vector<mixed::WeightUpdates> updates{};  ///< the same, against the format of the weights
 };
 
 /// {"schema":1,"kind":"telemetry","iteration":250,…}: of all parameters together, shares of the
@@ -59,8 +59,9 @@ struct TelemetryInfo {
   const mixed::WeightUpdates updates = mixed::total(info.updates);
   return core::text("gradients of iteration ", info.iteration, ", by magnitude\n",
                     mixed::histogram_text(mixed::total(info.gradients), scale), "\n",
-                    mixed::table_text(info.gradients, scale), "\nupdates below half an ulp of their weight: ",
-                    updates.below_half, " of ", updates.updated, "\n");
+                    mixed::table_text(info.gradients, scale),
+                    "\nupdates below half an ulp of their weight: ", updates.below_half, " of ",
+                    updates.updated, "\n");
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::train
