@@ -15,7 +15,9 @@
 #include <halfstep/data/text.hpp>
 #include <halfstep/data/tokenizer.hpp>
 #include <halfstep/mixed/underflow.hpp>
+#include <halfstep/train/shadow.hpp>
 #include <halfstep/train/step_info.hpp>
+#include <halfstep/train/telemetry.hpp>
 
 #include "options.hpp"
 
@@ -37,6 +39,9 @@ struct Trained {
   std::int64_t peak = 0;
   halfstep::core::Ledger::Bytes at_peak{};
   halfstep::core::Counters counters{};
+  halfstep::train::TelemetryInfo telemetry;  ///< of the last window, with --telemetry
+  halfstep::train::Divergence shadow;        ///< of the step that would come next, the same
+  std::string stopped;  ///< why the loss scaler ended the run; empty if it did not
   std::string groups;   ///< which parameters decay
   std::string sample;
 };
@@ -46,6 +51,8 @@ struct Listeners {
   std::function<void(const std::string&)> on_start;   ///< the table of parameter groups
   std::function<void(const halfstep::train::StepInfo&)> on_step;
   std::function<void(const halfstep::train::EvaluationInfo&)> on_evaluate;
+  std::function<void(const halfstep::train::TelemetryInfo&)> on_telemetry;  ///< with --telemetry
+  std::function<void(const halfstep::train::Divergence&)> on_shadow;        ///< the same
 };
 
 /// The sizes of the model that the options describe. @throws halfstep::OptionError.

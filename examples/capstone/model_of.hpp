@@ -18,10 +18,12 @@
 #include <halfstep/numeric/format.hpp>
 #include <halfstep/optim/adamw.hpp>
 #include <halfstep/optim/groups.hpp>
+#include <halfstep/optim/warmup_cosine.hpp>
 #include <halfstep/tensor/parameters.hpp>
 #include <halfstep/train/evaluate.hpp>
 #include <halfstep/train/fit.hpp>
 #include <halfstep/train/sample.hpp>
+#include <halfstep/train/shadow.hpp>
 
 #include "gpt_options.hpp"
 #include "model.hpp"
@@ -57,6 +59,27 @@ template <class T>
          dry.ledger().peak();
 }
 
+/// Iteration `iteration` from where the run stands, beside the same in double.
+template <class T>
+[[nodiscard]] hs::train::Divergence next_step_in_double(
+    const Options& options, const hs::data::Text& text, hs::Parameters<T>& parameters,
+    hs::mixed::MasterWeights<hs::optim::AdamW, T>& optimizer, const hs::mixed::LossScaler& scaler,
+    std::int64_t iteration) {
+  const hs::optim::WarmupCosine lr{options.lr, options.min_lr, options.warmup, options.steps};
+  return hs::train::shadow_step<hs::nn::Gpt>(
+      parameters, optimizer,
+      {.iteration = iteration,
+       .shape = {.micro_batches = options.accumulate, .rows = options.batch, .targets_per_row = options.context},
+       .scale = scaler.scale(),
+       .clip = options.clip,
+       .lr = lr(optimizer.steps())},
+      [&]<class U>(const hs::nn::Gpt<U>& model, hs::Tape& tape, const hs::MicroBatch& micro) {
+        const auto batch = text.batch(micro, options.context);
+        return hs::cross_entropy(model(tape, batch.inputs), batch.targets);
+      },
+      gpt_options(options, text.vocabulary()));
+}
+
 template <class T>
 Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data::Text& text,
                     const std::string& weights_path, const Listeners& listeners) {
@@ -74,6 +97,18 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
                    .weight_decay = options.weight_decay});
   result.groups = hs::optim::to_string(optimizer.groups());
   if (listeners.on_start) listeners.on_start(result.groups);
+  hs::train::Hooks hooks{.on_step = listeners.on_step, .on_evaluate = listeners.on_evaluate};
+  if (options.telemetry) {
+    hooks.on_telemetry = [&](const hs::train::TelemetryInfo& info) {
+      result.telemetry = info;
+      listeners.on_telemetry(info);
+    };
+    hooks.on_evaluate = [&](const hs::train::EvaluationInfo& info) {
+      listeners.on_evaluate(info);
+      result.shadow = next_step_in_double(options, text, parameters, optimizer, scaler, info.iteration);
+      listeners.on_shadow(result.shadow);
+    };
+  }
   {
     hs::Tape tape(runtime);
     const auto fit = hs::train::fit(model, tape, optimizer, accumulator, scaler, text,
@@ -85,7 +120,7 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
                                      .rows = options.batch,
                                      .accumulate = options.accumulate,
                                      .evaluate_every = options.eval_every},
-                                    {.on_step = listeners.on_step, .on_evaluate = listeners.on_evaluate});
+                                    hooks);
     result.iterations = fit.iterations;
     result.steps = fit.steps;
     result.skipped_steps = fit.skipped;
@@ -99,6 +134,7 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
     result.weights_hash = fit.weights_hash;
     result.train_flops = fit.flops;
     result.underflow = fit.underflow;
+    result.stopped = fit.stopped;
     result.replayed_ops = tape.replayed_ops();
     result.peak = runtime.ledger().peak();
     result.at_peak = runtime.ledger().at_peak();

@@ -43,13 +43,16 @@ std::span<const Field<Options>> train_fields() {
       Field<O>{"beta2", "of AdamW, in [0, 1)", &O::beta2},
       Field<O>{"eps", "of AdamW, added to the root of the second moment", &O::eps},
       Field<O>{"clip", "limit of the gradient's norm; 0: none", &O::clip},
-      Field<O>{"loss-scale", "auto, dynamic, dynamic:FIRST or a fixed number; auto: dynamic for fp16, else 1",
+      Field<O>{"loss-scale", "auto, a number, dynamic, or as another library does: pytorch, apex, megatron, "
+                             "deepspeed, fairseq, jmp, each with :FIRST or :FIRST:LEAST if wanted; auto: dynamic for fp16, else 1",
                &O::loss_scale},
       Field<O>{"recompute", "none, or segments:K to drop activations within K segments", &O::recompute},
       Field<O>{"held-out", "share of the text, at its end, that training never sees", &O::held_out},
       Field<O>{"eval-every", "iterations between evaluations; 0: only at the end", &O::eval_every},
       Field<O>{"seed", "of weights, crops, dropout and samples", &O::seed},
       Field<O>{"threads", "0: as many as the process may use", &O::threads},
+      Field<O>{"telemetry", "true or false: measure gradients, updates and a step in double at evaluations",
+               &O::telemetry},
   };
   return fields;
 }

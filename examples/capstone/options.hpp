@@ -31,6 +31,7 @@ struct Options {
   double held_out = 0.1;
   std::uint64_t seed = 1;
   int threads = 0;
+  bool telemetry = false;
 };
 
 /// What `sample` and `eval` are told besides the directory of the run.

@@ -72,6 +72,11 @@ std::string summary_json(const Options& options, const Trained& trained, int thr
   underflow["fp16_at_scale_1"] = trained.underflow.share(trained.underflow.fp16);
   underflow["fp16_at_loss_scale"] = trained.underflow.share(trained.underflow.fp16_scaled);
   underflow["bf16_at_scale_1"] = trained.underflow.share(trained.underflow.bf16);
+  if (options.telemetry) {
+    json["telemetry"] = nlohmann::ordered_json::parse(halfstep::train::metrics_line(trained.telemetry));
+    json["shadow"] = nlohmann::ordered_json::parse(halfstep::train::metrics_line(trained.shadow));
+  }
+  if (!trained.stopped.empty()) json["stopped"] = trained.stopped;
   json["train_seconds"] = trained.train_seconds;
   json["tokens_per_second"] = trained.tokens_per_second;
   json["ms_per_step_median"] = trained.median_step_seconds * 1e3;

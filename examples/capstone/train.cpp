@@ -62,6 +62,9 @@ void report(const Options& options, const Dataset& dataset, const Trained& train
     print(core::text("  ", name, share(trained.at_peak[c]), "\n"));
   }
   if (trained.skipped_steps > 0) print(core::text("skipped updates   ", trained.skipped_steps, "\n"));
+  if (options.telemetry) {
+    print(core::text("\n", to_string(trained.telemetry), to_string(trained.shadow)));
+  }
   print(core::text("\nsample:\n", trained.sample, "\n\n"));
   print(core::text("in ", options.out, ": weights.safetensors, tokenizer.txt, config.json, metrics.jsonl, "
                    "summary.json, sample.txt\nmore: capstone sample --out ", options.out,
@@ -112,7 +115,9 @@ void train(const Options& options) {
               [&](const train_::EvaluationInfo& info) {
                 progress.evaluation(info);
                 metrics.write(info);
-              }};
+              },
+          .on_telemetry = [&](const train_::TelemetryInfo& info) { metrics.write(info); },
+          .on_shadow = [&](const train_::Divergence& divergence) { metrics.write(divergence); }};
       trained = halfstep::with_format(options.format, [&]<class T> {
         return train_model<T>(options, runtime, text, weights, listeners);
       });
@@ -127,6 +132,7 @@ void train(const Options& options) {
                                              text.hash(), ngram, floor));
     folder.commit();
     report(options, dataset, trained, ngram);
+    if (!trained.stopped.empty()) throw RunFailed("stopped at " + trained.stopped);
     const auto& e = trained.evaluation;
     if (dataset.grammar && leaked(e.nats_per_token(), e.standard_error, floor)) {
       throw RunFailed(core::text("the held-out loss ", e.nats_per_token(), " is below the floor ", floor,

@@ -154,7 +154,7 @@ case $case in
     refuses 2 "--eps is 0" "1e-37" -- train --data "$work/text.txt" --out "$out" --eps 0
     refuses 2 "--batch 65536" "2^31" -- train --data "$work/text.txt" --out "$out" --batch 65536 \
       --context 1024 --accumulate 32
-    for scale in inf dynamic:1e-40 0 dynamic:x; do
+    for scale in inf dynamic:1e-40 0 dynamic:x megatron:0.5 jmp:4:8 jmp:4:0 apex:1e9 torch auto:2 jmp:; do
       refuses 2 "--loss-scale is '$scale'" -- train --data "$work/text.txt" --out "$out" --loss-scale $scale
     done
     refuses 2 "--dropout is 1" "[0, 1)" -- train --data "$work/text.txt" --out "$out" --dropout 1

@@ -175,6 +175,58 @@ case $case in
     awk "BEGIN { exit !($(value bf16 bf16_at_scale_1) == 0) }" || fail "bf16 underflows"
     head -c 4000 "$work/bf16/weights.safetensors" | tr -d '\000' | grep -aq '"dtype":"BF16"' || fail "dtype of the weights"
     ;;
+  loss_scales)
+    # Another library's policy by its name, from its first scale or another one.
+    hash_run jmp --format fp16 --loss-scale jmp
+    [ "$(value jmp loss_scale)" = 32768.0 ] || fail "jmp: $(value jmp loss_scale)"
+    hash_run megatron --format fp16 --loss-scale megatron:1073741824
+    hash_run pytorch --format fp16 --loss-scale pytorch:1073741824
+    hash_run dynamic --format fp16 --loss-scale dynamic:1073741824
+    same pytorch dynamic
+    # Megatron's forgives the first overflow.
+    [ "$(value megatron skipped_steps)" -eq $(($(value pytorch skipped_steps) + 1)) ] ||
+      fail "skipped $(value megatron skipped_steps) and $(value pytorch skipped_steps)"
+    # A run that ends at the floor of its policy says so, is no success, and keeps what it has: 2^30 and
+    # 2^29 overflow, after one that is forgiven, and at 2^28 it ends.
+    "$capstone" train --out "$work/floor" --preset hash --data "$work/text.txt" --format fp16 \
+      --loss-scale deepspeed:1073741824:268435456 > "$work/floor.log" 2>&1
+    [ $? -eq 1 ] || fail "exit code at the floor: $(cat "$work/floor.log")"
+    grep -q "stopped at iteration 3: .* the gradient overflows with the loss scale at its minimum, 268435456\." \
+      "$work/floor.log" || fail "nothing is said of the floor: $(cat "$work/floor.log")"
+    grep -q '"stopped": "iteration 3: ' "$work/floor/summary.json" || fail "summary.json does not say why"
+    [ "$(value floor skipped_steps)" -eq 4 ] && [ "$(value floor steps)" -eq 0 ] || fail "steps before the floor"
+    [ -s "$work/floor/weights.safetensors" ] || fail "the weights were not kept"
+    # And where the weights are broken by then, there is nothing to keep.
+    "$capstone" train --out "$work/broken" --preset hash --data "$work/text.txt" --format fp16 \
+      --loss-scale deepspeed:1 --lr 1e30 --clip 0 --warmup 0 > "$work/broken.log" 2>&1
+    [ $? -eq 1 ] || fail "exit code of broken weights: $(cat "$work/broken.log")"
+    grep -q "the gradient overflows with the loss scale at its minimum, 1\." "$work/broken.log" ||
+      fail "nothing is said of the floor: $(cat "$work/broken.log")"
+    ;;
+  telemetry)
+    for format in float bf16 fp16; do
+      hash_run plain --format $format --eval-every 10
+      hash_run watched --format $format --eval-every 10 --telemetry true
+      same plain watched
+      for kind in telemetry shadow; do
+        [ "$(grep -c "\"kind\":\"$kind\"" "$work/watched/metrics.jsonl")" -eq 2 ] ||
+          fail "$format: $kind in metrics.jsonl: $(cat "$work/watched/metrics.jsonl")"
+        grep -q "\"$kind\"" "$work/plain/metrics.jsonl" "$work/plain/summary.json" && fail "$kind without being asked for"
+        grep -q "\"$kind\": {" "$work/watched/summary.json" || fail "no $kind in summary.json"
+      done
+      grep -q "by magnitude" "$work/watched.log" || fail "no histogram"
+      # The same count as the figure that every run has.
+      [ "$(value watched fp16_lost)" = "$(value watched fp16_at_scale_1)" ] ||
+        fail "$(value watched fp16_lost) and $(value watched fp16_at_scale_1)"
+      eval ${format}_distance="$(value watched gradient_distance)"
+      eval ${format}_below="$(value watched updates_below_half_ulp)"
+      rm -r "$work/plain" "$work/watched"
+    done
+    awk "BEGIN { exit !(0 < $float_distance && $float_distance < $fp16_distance && $fp16_distance < $bf16_distance) }" ||
+      fail "distances from double: float $float_distance, fp16 $fp16_distance, bf16 $bf16_distance"
+    awk "BEGIN { exit !($float_below < $fp16_below && $fp16_below < $bf16_below) }" ||
+      fail "below half an ulp: float $float_below, fp16 $fp16_below, bf16 $bf16_below"
+    ;;
   segments)
     # 50 steps of nanogpt-cpu, four blocks: segments:2 replays two of them a step, segments:4 three.
     for format in float bf16 fp16; do

@@ -143,7 +143,7 @@ class MasterWeights<Optimizer, T, State> {
         }
         remember();
       }
-      result.scale = std::forward<Gradients>(gradients).settle();
+      std::forward<Gradients>(gradients).settle(result);
       return result;
     } else {
       return {};

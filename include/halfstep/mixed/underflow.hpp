@@ -33,7 +33,7 @@ struct Underflow {
 /// @throws StateError if the gradients were used already.
 template <class T>
 [[nodiscard]] Underflow count_underflow(const Unscaled<T>& gradients, float scale) {
-  const double factor = gradients.factor() / static_cast<double>(gradients.result().clipped_by);
+  const double factor = gradients.unscale_factor();
   const double scaled = factor * static_cast<double>(scale);
   const core::Compute compute = gradients.parameters().runtime().compute();
   using G = typename Unscaled<T>::gradient;
