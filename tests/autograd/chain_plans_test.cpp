@@ -11,13 +11,13 @@
 
 #include <halfstep/autograd/chain_plans.hpp>
 
+#include "all_schedules.hpp"
 #include "chain_search.hpp"
 
 namespace hs = halfstep;
 using hs::autograd::Chain;
 using hs::autograd::ChainPlans;
 using hs::autograd::ChainStep;
-using hs::autograd::Part;
 using hs::autograd::Schedule;
 
 namespace {
@@ -44,34 +44,13 @@ double best_of_plans(const std::vector<SearchStep>& steps, std::int64_t memory) 
   return bytes < plans.smallest() ? -1.0 : plans.best(bytes).cost;
 }
 
-// Every persistent schedule of the steps first to last - 1.
-std::vector<std::vector<Part>> all_schedules(int first, int last) {
-  std::vector<std::vector<Part>> out;
-  if (first == last) return {{}};
-  for (auto& rest : all_schedules(first + 1, last)) {
-    rest.insert(rest.begin(), {first, first + 1, 0});
-    out.push_back(rest);
-  }
-  for (int k = first + 1; k < last; ++k) {
-    const auto insides = all_schedules(first, k), rests = all_schedules(k, last);
-    for (const auto& inside : insides) {
-      for (const auto& rest : rests) {
-        std::vector<Part> parts{{first, k, static_cast<int>(inside.size())}};
-        parts.insert(parts.end(), inside.begin(), inside.end());
-        parts.insert(parts.end(), rest.begin(), rest.end());
-        out.push_back(parts);
-      }
-    }
-  }
-  return out;
-}
-
 Chain random_chain(std::mt19937& random, int n) {
   const auto draw = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
   Chain chain;
   for (int i = 0; i < n; ++i) {
     ChainStep step;
     step.cost = draw(1, 6);
+    step.tail = draw(0, static_cast<int>(step.cost));
     step.output = draw(1, 4);
     step.gradient = step.output;
     step.tape = step.output + draw(0, 8);

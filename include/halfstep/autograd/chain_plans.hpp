@@ -22,6 +22,7 @@ namespace halfstep::inline HALFSTEP_CONFIG::autograd {
 /// What step i of a chain takes, in bytes above what was live before it, its input not counted.
 struct ChainStep {
   double cost = 0.0;          ///< of one forward, in FLOPs or any unit
+  double tail = 0.0;          ///< of that, what a second run leaves out if it ends with this step
   std::int64_t output = 0;    ///< its output
   std::int64_t gradient = 0;  ///< the gradient of its output
   std::int64_t tape = 0;      ///< what a forward leaves that records, the output included
@@ -52,9 +53,9 @@ struct ChainPoint {
 ///   segment  sum of cost_s .. cost_(k-1) + C(k, t, m - |x_k|) + C(s, k, m)
 ///                                           if m >= |g_t| + |x_j| + advance_j for j in [s, k)
 ///
-/// and the least of them over k. In the forward pass itself there is no g_t yet, and
-/// `held` bytes less for what is swept after the last step. The optimum among persistent schedules
-/// (see Schedule); predicted peaks are exact.
+/// and the least of them over k; cost_s - tail_s for the tape that a segment ends with. In the
+/// forward pass itself there is no g_t yet, and `held` bytes less for what is swept after the last
+/// step. The optimum among persistent schedules (see Schedule); predicted peaks are exact.
 ///
 /// The whole function of m is kept, as the points at which it falls; so a budget is never rounded and
 /// more bytes never cost more. Cost: O(steps^3) sums of such functions, which have at most a few
@@ -120,7 +121,7 @@ class ChainPlans {
     const ChainStep& first = step(s);
     const std::int64_t tape_needs = std::max(first.forward + beside(t), first.backward + (s + 1 < t ? held_below(t) : 0));
     if (s + 1 == t) {
-      all.push_back({tape_needs, first.cost, 0});
+      all.push_back({tape_needs, first.cost - (t == n_ ? 0.0 : first.tail), 0});
     } else {
       for (const ChainPoint& rest : function(s + 1, t)) {
         all.push_back({std::max(tape_needs, rest.bytes + first.tape), first.cost + rest.cost, 0});
@@ -199,7 +200,9 @@ class ChainPlans {
   std::int64_t live = 0, gradient = 0, peak = 0;
   double cost = 0.0;
   bool swept = false;
-  for (const Action& action : actions(schedule)) {
+  const std::vector<Action> all = actions(schedule);
+  for (std::size_t a = 0; a < all.size(); ++a) {
+    const Action& action = all[a];
     const auto i = static_cast<std::size_t>(action.step);
     const ChainStep& step = chain.steps[i];
     switch (action.kind) {
@@ -221,7 +224,7 @@ class ChainPlans {
         break;
       case Action::Kind::tape:
         peak = std::max(peak, live + step.forward);
-        cost += step.cost;
+        cost += step.cost - (swept && all[a + 1].kind == Action::Kind::reverse ? step.tail : 0.0);
         live += step.tape;
         if (held[i] == Held::loose) held[i] = Held::kept;
         held[i + 1] = Held::by_maker;
