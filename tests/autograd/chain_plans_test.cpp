@@ -32,7 +32,7 @@ Chain chain_of(const std::vector<SearchStep>& steps) {
     step.cost = static_cast<double>(steps[i].cost);
     step.output = output;
     step.tape = steps[i].tape - steps[i].input + output;
-    step.backward = steps[i].tape - steps[i].input;
+    step.backward = step.again = steps[i].tape - steps[i].input;
     chain.steps.push_back(step);
   }
   return chain;
@@ -57,6 +57,7 @@ Chain random_chain(std::mt19937& random, int n) {
     step.forward = step.tape + draw(0, 3);
     step.advance = step.output + draw(0, 4);
     step.backward = step.tape + step.output + draw(0, 6);
+    step.again = step.backward - draw(0, 3);
     chain.steps.push_back(step);
   }
   chain.held = draw(0, 3);

@@ -125,7 +125,7 @@ TYPED_TEST(RunChainIn, EverySchemeGivesTheGradientsOfNoneWithTheReplaysItPlans) 
   // Sizes of the layers in their hidden widths, for a plan within a budget.
   hs::autograd::Chain chain;
   for (int i = 0; i < 9; ++i) {
-    chain.steps.push_back({.cost = 5, .tail = 3, .output = 1, .gradient = 1, .tape = 5 + 2 * (i % 3), .forward = 5, .advance = 5, .backward = 9});
+    chain.steps.push_back({.cost = 5, .tail = 3, .output = 1, .gradient = 1, .tape = 5 + 2 * (i % 3), .forward = 5, .advance = 5, .backward = 9, .again = 9});
   }
   const hs::autograd::ChainPlans plans(chain);
   for (const int threads : {1, 2}) {

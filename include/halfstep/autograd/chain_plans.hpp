@@ -29,6 +29,8 @@ struct ChainStep {
   std::int64_t forward = 0;   ///< the peak of such a forward
   std::int64_t advance = 0;   ///< the peak of a forward that keeps the output alone
   std::int64_t backward = 0;  ///< the peak from tape and output's gradient to the input's gradient
+  std::int64_t again = 0;     ///< the peak of both, where a second run ends with this step; output's
+                              ///< gradient included
 };
 
 /// A chain and what lies around it. `held` are bytes that appear in the backward of the last step and
@@ -49,11 +51,11 @@ struct ChainPoint {
 /// The plans of one chain. With C(s, t, m) for the steps s to t - 1 in m bytes, x_s and what is
 /// outside not counted, room for the gradient g_t of x_t counted, and |x| for bytes of x:
 ///
-///   tape     cost_s + C(s + 1, t, m - tape_s)                        if m >= backward_s, forward_s + |g_t|
+///   tape     cost_s + C(s + 1, t, m - tape_s)                      if m >= backward_s, forward_s + |g_t|
 ///   segment  sum of cost_s .. cost_(k-1) + C(k, t, m - |x_k|) + C(s, k, m)
 ///                                           if m >= |g_t| + |x_j| + advance_j for j in [s, k)
 ///
-/// and the least of them over k; cost_s - tail_s for the tape that a segment ends with. In the
+/// and the least of them over k; cost_s - tail_s and again_s for the tape that a segment ends with. In the
 /// forward pass itself there is no g_t yet, and `held` bytes less for what is swept after the last
 /// step. The optimum among persistent schedules (see Schedule); predicted peaks are exact.
 ///
@@ -119,10 +121,11 @@ class ChainPlans {
   [[nodiscard]] Function solve(int s, int t) const {
     Function all;
     const ChainStep& first = step(s);
-    const std::int64_t tape_needs = std::max(first.forward + beside(t), first.backward + (s + 1 < t ? held_below(t) : 0));
     if (s + 1 == t) {
-      all.push_back({tape_needs, first.cost - (t == n_ ? 0.0 : first.tail), 0});
+      all.push_back(t == n_ ? ChainPoint{std::max(first.forward, first.backward), first.cost, 0}
+                            : ChainPoint{first.again, first.cost - first.tail, 0});
     } else {
+      const std::int64_t tape_needs = std::max(first.forward + beside(t), first.backward + held_below(t));
       for (const ChainPoint& rest : function(s + 1, t)) {
         all.push_back({std::max(tape_needs, rest.bytes + first.tape), first.cost + rest.cost, 0});
       }
@@ -199,7 +202,7 @@ class ChainPlans {
   const auto bytes = [&](std::size_t i) { return i == 0 ? 0 : chain.steps[i - 1].output; };
   std::int64_t live = 0, gradient = 0, peak = 0;
   double cost = 0.0;
-  bool swept = false;
+  bool swept = false, ends_segment = false;
   const std::vector<Action> all = actions(schedule);
   for (std::size_t a = 0; a < all.size(); ++a) {
     const Action& action = all[a];
@@ -222,16 +225,23 @@ class ChainPlans {
         }
         held[i + 1] = Held::loose;
         break;
-      case Action::Kind::tape:
-        peak = std::max(peak, live + step.forward);
-        cost += step.cost - (swept && all[a + 1].kind == Action::Kind::reverse ? step.tail : 0.0);
+      case Action::Kind::tape: {
+        const bool last_of_segment = swept && all[a + 1].kind == Action::Kind::reverse;
+        if (last_of_segment) {
+          peak = std::max(peak, live - gradient + step.again);
+        } else {
+          peak = std::max(peak, live + step.forward);
+        }
+        cost += step.cost - (last_of_segment ? step.tail : 0.0);
         live += step.tape;
+        ends_segment = last_of_segment;
         if (held[i] == Held::loose) held[i] = Held::kept;
         held[i + 1] = Held::by_maker;
         break;
+      }
       case Action::Kind::reverse:
         live -= step.tape + gradient;
-        peak = std::max(peak, live + step.backward);
+        if (!std::exchange(ends_segment, false)) peak = std::max(peak, live + step.backward);
         gradient = i == 0 ? 0 : chain.steps[i - 1].gradient;
         live += gradient + (swept ? 0 : chain.held);
         swept = true;

@@ -125,7 +125,30 @@ class Tape {
     state_ = State::swept;
     value.gradient = new_gradient(value.bytes(), core::Category::activations);
     if (!dry()) std::memcpy(gradient_data(value.gradient), &seed_, sizeof seed_);
-    sweep(0, static_cast<std::uint32_t>(graph_.nodes.size()));
+    const auto nodes = static_cast<std::uint32_t>(graph_.nodes.size());
+    if (watched_ == nullptr) return sweep(0, nodes);
+    watched_->resize(nodes);
+    for (std::uint32_t id = nodes; id-- > 0;) {
+      Swept& swept = (*watched_)[id];
+      swept.gradients_before = dry_ledger_.live(core::Category::gradients);
+      dry_ledger_.restart_peaks();
+      const double before = replayed_flops_;
+      sweep_node(id);
+      swept.peak = dry_ledger_.peak();
+      swept.replayed_flops = replayed_flops_ - before;
+    }
+  }
+  /// What the sweep of one node did to the account of a dry run.
+  struct Swept {
+    std::int64_t peak = 0;              ///< of all live bytes
+    std::int64_t gradients_before = 0;  ///< live bytes of category gradients
+    double replayed_flops = 0.0;
+  };
+  /// Lets the next sweep of a dry tape note each node in `out`, by number; the account's peaks are
+  /// lost. For planners.
+  void watch_sweep(std::vector<Swept>* out) {
+    HALFSTEP_ASSERT(dry());
+    watched_ = out;
   }
 
   /// Runs `op` and records it. Inputs are on this tape; P is trivially copyable and is what
@@ -296,6 +319,7 @@ class Tape {
   std::vector<std::uint32_t> given_;                     // by the segments that are running
   std::vector<std::uint32_t> outside_, kept_ids_;        // of the fold in progress
   std::vector<autograd::Value> kept_;
+  std::vector<Swept>* watched_ = nullptr;
   std::int64_t replayed_ops_ = 0;
   double replayed_flops_ = 0.0;
   std::size_t replay_values_ = 0;  // the first value of the segment that runs again

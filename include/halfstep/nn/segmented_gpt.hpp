@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <span>
 #include <utility>
+#include <vector>
 
+#include <halfstep/autograd/ops/cross_entropy.hpp>
+#include <halfstep/autograd/plan_recompute.hpp>
 #include <halfstep/autograd/run_chain.hpp>
 #include <halfstep/autograd/schedule.hpp>
 #include <halfstep/autograd/tape.hpp>
@@ -50,5 +53,18 @@ class SegmentedGpt {
   const Gpt<T>* gpt_;
   autograd::Schedule schedule_;
 };
+
+/// plan_recompute of a Gpt that is trained on `rows` rows of `length` tokens a micro-batch, with
+/// cross_entropy for its loss: `SegmentedGpt(gpt, plan.schedule)` runs it. `budget` and `long_lived` are
+/// as RecomputePlanOptions has them. @throws ShapeError if rows are longer than the context.
+template <class T>
+[[nodiscard]] RecomputePlan plan_recompute(const Gpt<T>& gpt, int rows, int length, std::int64_t budget,
+                                           std::int64_t long_lived = 0) {
+  const std::vector<std::int32_t> tokens(static_cast<std::size_t>(rows) * static_cast<std::size_t>(length), 0);
+  return halfstep::plan_recompute(
+      gpt.tokens.table.store->runtime(), {.budget = budget, .long_lived = long_lived, .micro = {0, 0, 0, rows}},
+      [&](Tape& tape) { return gpt.embed(tape, tokens); }, std::span<const Block<T>>(gpt.blocks),
+      [&](Variable<T> x) { return cross_entropy(gpt.head(x), tokens); });
+}
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::nn
