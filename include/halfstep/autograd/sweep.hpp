@@ -78,7 +78,7 @@ inline void Tape::read_parameters(std::span<const AnyParameter> parameters, bool
                                "' appears twice in one op. Pass it to two ops.");
       }
     }
-    if (!dry()) parameter.table->lay_out();
+    if (!own_account_) parameter.table->lay_out();
     graph_.parameters.push_back({parameter.table, parameter.id, parameter.table->info(parameter.id).version, false});
     // A dry run has no sinks: it counts as if every parameter wanted its gradient.
     if (dry() && binding(parameter.table) == nullptr) {
@@ -94,12 +94,14 @@ inline void Tape::read_parameters(std::span<const AnyParameter> parameters, bool
 // An op that is not computed is one of a segment's second run whose values no backward reads.
 inline void Tape::run_forward(std::uint32_t id, bool wants, bool computed) {
   autograd::Node& node = graph_.nodes[id];
+  using Phase = core::Event::Phase;
+  ledger().set_event({graph_.replaying ? Phase::replay : Phase::forward, node.op->name, id});
   for (std::uint32_t i = 0; i < node.outputs.count; ++i) {
     auto& value = graph_.values[node.outputs.first + i];
     value.wants_gradient = wants;
     if (computed) value.data = graph_.arena.allocate(value.bytes(), graph_.category);
   }
-  if (!computed) return;
+  if (!computed) return ledger().set_event({});
   const bool keeps = wants && !frame_.forgetting;
   const auto saved_category = keeps ? graph_.category : core::Category::workspace;
   for (std::uint32_t i = 0; i < node.saved.count; ++i) {
@@ -107,6 +109,7 @@ inline void Tape::run_forward(std::uint32_t id, bool wants, bool computed) {
     saved.block = graph_.arena.allocate(saved.bytes, saved_category);
   }
   graph_.workspace = graph_.arena.allocate(node.workspace_forward, core::Category::workspace);
+  ledger().set_event({});
   try {
     if (!dry()) {
       autograd::Forward forward(graph_, id);
@@ -140,6 +143,7 @@ inline void Tape::sweep_node(std::uint32_t id) {
   }
   const std::size_t contributions = graph_.contributions.size();
   const std::size_t targets = graph_.leaf_targets.size();
+  ledger().set_event({core::Event::Phase::backward, node.op->name, id});
   if (reached) {
     for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
       const auto& input = graph_.values[graph_.links[node.inputs.first + i]];
@@ -189,6 +193,7 @@ inline void Tape::sweep_node(std::uint32_t id) {
   }
   graph_.contributions.resize(contributions);
   graph_.leaf_targets.resize(targets);
+  ledger().set_event({});
 }
 
 // A value's gradient is the sum of its consumers' contributions, each rounded to the value's format

@@ -31,6 +31,10 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG {
 
+namespace autograd {
+struct LiveTensor;
+}
+
 /// What a pass is for. `nothing` (evaluation, sampling): no gradients, no dropout, nothing saved.
 enum class Record { gradients, nothing };
 
@@ -58,11 +62,12 @@ class Tape {
   /// each op's `infer`: nothing is allocated and no value can be read.
   enum class Mode { real, dry };
 
+  /// On a dry runtime every tape is dry, and a Mode::real one is in the runtime's account.
   explicit Tape(Runtime& runtime, Mode mode = Mode::real)
       : runtime_(runtime),
-        mode_(mode),
+        own_account_(mode == Mode::dry),
         graph_(runtime.compute(), mode == Mode::dry ? dry_ledger_ : runtime.ledger(),
-               mode == Mode::dry ? tensor::Arena::Kind::dry : tensor::Arena::Kind::real) {}
+               dry() ? tensor::Arena::Kind::dry : tensor::Arena::Kind::real) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -79,7 +84,7 @@ class Tape {
     record_ = record;
     state_ = State::recording;
     for (auto& binding : graph_.bindings) {
-      if (!dry()) binding.table->lay_out();
+      if (!own_account_) binding.table->lay_out();
       binding.leaves.assign(binding.table->size(), {});
     }
   }
@@ -130,11 +135,11 @@ class Tape {
     watched_->resize(nodes);
     for (std::uint32_t id = nodes; id-- > 0;) {
       Swept& swept = (*watched_)[id];
-      swept.gradients_before = dry_ledger_.live(core::Category::gradients);
-      dry_ledger_.restart_peaks();
+      swept.gradients_before = ledger().live(core::Category::gradients);
+      ledger().restart_peaks();
       const double before = replayed_flops_;
       sweep_node(id);
-      swept.peak = dry_ledger_.peak();
+      swept.peak = ledger().peak();
       swept.replayed_flops = replayed_flops_ - before;
     }
   }
@@ -202,7 +207,7 @@ class Tape {
   }
 
   [[nodiscard]] Runtime& runtime() const { return runtime_; }
-  [[nodiscard]] bool dry() const { return mode_ == Mode::dry; }
+  [[nodiscard]] bool dry() const { return own_account_ || runtime_.dry(); }
   /// Whether ops that differ between training and evaluation (dropout) act.
   [[nodiscard]] bool training() const { return record_ == Record::gradients; }
   [[nodiscard]] const MicroBatch& micro() const { return graph_.micro; }
@@ -214,11 +219,15 @@ class Tape {
   /// Ops recorded since begin.
   [[nodiscard]] std::size_t nodes() const { return graph_.nodes.size(); }
   /// The account that this tape's memory is in: the runtime's, or a dry tape's own.
-  [[nodiscard]] const core::Ledger& ledger() const { return dry() ? dry_ledger_ : runtime_.ledger(); }
-  [[nodiscard]] core::Ledger& ledger() { return dry() ? dry_ledger_ : runtime_.ledger(); }
+  [[nodiscard]] const core::Ledger& ledger() const { return own_account_ ? dry_ledger_ : runtime_.ledger(); }
+  [[nodiscard]] core::Ledger& ledger() { return own_account_ ? dry_ledger_ : runtime_.ledger(); }
   /// Floating-point operations of the ops since the tape was made, as their `infer` says: a product
   /// and a sum are two, replayed ops count again. The kernels' own counter knows products alone.
   [[nodiscard]] double flops() const { return flops_; }
+
+  /// What is alive in the tape's arena, in order of the nodes that it belongs to: defined in
+  /// autograd/memory_report.hpp.
+  [[nodiscard]] std::vector<autograd::LiveTensor> live_tensors() const;
 
   [[nodiscard]] Shape shape(const AnyVariable& v) {
     check(v, "Variable::shape");
@@ -310,8 +319,8 @@ class Tape {
   }
 
   Runtime& runtime_;
-  Mode mode_;
-  core::Ledger dry_ledger_;
+  bool own_account_;
+  core::Ledger dry_ledger_{true};
   autograd::Graph graph_;
   std::deque<autograd::Segment> segments_;  // one that runs stays where it is while others are added
   std::size_t segments_used_ = 0;

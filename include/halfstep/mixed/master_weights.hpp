@@ -64,6 +64,7 @@ class MasterWeights<Optimizer, T> {
       : parameters_(parameters),
         rule_(parameters, options, optim::whole_parts(parameters)),
         masters_(parameters, optim::whole_parts(parameters), core::Category::master) {
+    if (parameters.runtime().dry()) return;
     for (std::uint32_t i = 0; i < parameters_.size(); ++i) {
       const auto weights = parameters_.values(ParameterId{i});
       const auto master = masters_.values(i);
