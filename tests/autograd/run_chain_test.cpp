@@ -220,6 +220,10 @@ TEST(RunChain, RecomputesNothingWhereNothingIsRecorded) {
   const auto y = hs::run_chain(std::span<const Layer<float>>(layers), hs::autograd::uniform(3, 3), x);
   EXPECT_EQ(y.value().size(), data.size());
   EXPECT_EQ(calls, 3);
+  // x, the result, and the largest of the layers while it runs: five outputs, two of them wide.
+  const std::int64_t unit = rows * width * 4;
+  EXPECT_EQ(tape.ledger().live() - parameters.count() * 4, 2 * unit);
+  EXPECT_LE(tape.ledger().peak() - parameters.count() * 4, (1 + 1 + 3 + 2) * unit + 4096);
 }
 
 TEST(RunChain, RefusesAScheduleOfAnotherLength) {

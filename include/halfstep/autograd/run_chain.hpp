@@ -54,8 +54,8 @@ Variable<T> run_parts(std::span<const Layer> layers, std::span<const Part> parts
 
 }  // namespace autograd
 
-/// layers[n - 1](… layers[1](layers[0](x))), recomputed as `schedule` says; without recompute where
-/// the tape records nothing. A layer takes and returns a Variable<T> and does the same every time: it
+/// layers[n - 1](… layers[1](layers[0](x))), recomputed as `schedule` says. Where the tape records
+/// nothing, each layer runs once and is forgotten when the next has. A layer takes and returns a Variable<T> and does the same every time: it
 /// is called once for each of `schedule.forwards_by_step()`, and each further time is compared with
 /// the first as `checkpoint` does.
 ///
@@ -69,8 +69,10 @@ template <class Layer, class T>
   autograd::require_valid(schedule);
   if (x.tape == nullptr) core::fail<StateError>("run_chain: the variable is on no tape. Was it default-constructed?");
   if (x.tape->training()) return autograd::run_parts(layers, std::span<const autograd::Part>(schedule.parts), x);
-  for (const Layer& layer : layers) x = layer(x);
-  return x;
+  // Nothing to sweep back through: each layer is forgotten once the next has run.
+  Tape& tape = *x.tape;
+  const autograd::ChainSegment<Layer, T> all{layers, {}, {0, schedule.steps, 0}, x};
+  return tape.record_segment(all, false, [&](std::span<const std::uint32_t> ids) { return tape.handle<T>(ids[0]); });
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG
