@@ -2,13 +2,13 @@
 // The bodies of model.hpp for one format T. Included by model_float.cpp and its siblings alone.
 #pragma once
 
-#include <bit>
 #include <concepts>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <halfstep/autograd/ops/cross_entropy.hpp>
+#include <halfstep/autograd/schedule.hpp>
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/mixed/gradient_accumulator.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
@@ -34,30 +34,64 @@ namespace capstone {
 
 namespace hs = halfstep;
 
-/// What a step of this model takes at its peak, before any of it is allocated: long-lived buffers by
-/// their sizes, the rest by a dry run of one micro-batch, forward and backward.
+/// A run without memory: all that training makes, on a dry runtime, so that its account says what the
+/// run will take.
 template <class T>
-[[nodiscard]] std::int64_t predict_peak(const Options& options, const auto& model,
-                                        hs::Parameters<T>& parameters) {
-  hs::Tape dry(parameters.runtime(), hs::Tape::Mode::dry);
-  dry.begin({.rows = options.batch});
-  const std::vector<std::int32_t> tokens(
-      static_cast<std::size_t>(options.batch) * static_cast<std::size_t>(options.context), 0);
-  dry.backward(hs::cross_entropy(model(dry, tokens), tokens));
-  // And one batch of an evaluation, as fit runs it.
-  const int rows = (options.batch + 3) / 4;
-  dry.begin({.rows = rows}, hs::Record::nothing);
-  static_cast<void>(model(dry, std::span<const std::int32_t>(tokens).first(
-                                   static_cast<std::size_t>(rows) * static_cast<std::size_t>(options.context))));
-  const std::int64_t n = parameters.count();
-  const auto trees = std::bit_width(static_cast<unsigned>(options.accumulate) - 1U);
-  const std::int64_t gradients = 4 * n * std::max(1, static_cast<int>(trees));
-  const std::int64_t master = hs::numeric::is_16bit<T> ? 4 * n : 0;
-  std::int64_t norms = 0;  // one double for each block of 1024 elements of a parameter
-  for (const auto& info : parameters.infos()) norms += 8 * ((info.elements + 1023) / 1024);
-  return static_cast<std::int64_t>(sizeof(T)) * n + gradients + master + 8 * n + norms +
-         dry.ledger().peak();
-}
+class Rehearsal {
+ public:
+  Rehearsal(const Options& options, hs::Runtime& runtime, int vocabulary)
+      : options_(options),
+        dry_({.threads = runtime.threads(), .seed = options.seed, .isa = runtime.isa(), .dry = true}),
+        parameters_(dry_),
+        gpt_(parameters_, gpt_options(options, vocabulary)),
+        scaler_(make_scaler(options)),
+        accumulator_(parameters_, scaler_),
+        optimizer_(parameters_),
+        tape_(dry_) {}
+
+  /// The blocks as --recompute says; of a budget the cheapest plan that keeps the whole account in it.
+  /// @throws OptionError naming the smallest budget if none does.
+  [[nodiscard]] hs::autograd::Schedule schedule() {
+    const auto budget = budget_of(options_);
+    if (!budget) return hs::autograd::uniform(options_.layers, segments_of(options_));
+    const auto window = begin();
+    return hs::nn::plan_recompute(gpt_, options_.batch, options_.context, *budget, dry_.ledger().live()).require().schedule;
+  }
+
+  /// The peak of the account over steps and evaluations.
+  [[nodiscard]] std::int64_t peak(const hs::autograd::Schedule& schedule) {
+    const hs::nn::SegmentedGpt<T> model(gpt_, schedule);
+    const std::vector<std::int32_t> tokens(
+        static_cast<std::size_t>(options_.batch) * static_cast<std::size_t>(options_.context), 0);
+    {
+      auto window = begin();
+      for (const auto micro : window) {
+        tape_.begin(micro);
+        window.backward(tape_, hs::cross_entropy(model(tape_, tokens), tokens));
+      }
+      static_cast<void>(optimizer_.step(std::move(window).unscale(), options_.lr));
+    }
+    const int rows = (options_.batch + 3) / 4;  // as fit evaluates
+    tape_.begin({.rows = rows}, hs::Record::nothing);
+    static_cast<void>(model(tape_, std::span<const std::int32_t>(tokens).first(
+                                       static_cast<std::size_t>(rows) * static_cast<std::size_t>(options_.context))));
+    return dry_.ledger().peak();
+  }
+
+ private:
+  [[nodiscard]] auto begin() {
+    return accumulator_.begin(tape_, 0, {.micro_batches = options_.accumulate, .rows = options_.batch, .targets_per_row = options_.context});
+  }
+
+  const Options& options_;
+  hs::Runtime dry_;
+  hs::Parameters<T> parameters_;
+  hs::nn::Gpt<T> gpt_;
+  hs::mixed::LossScaler scaler_;
+  hs::mixed::GradientAccumulator<T> accumulator_;
+  hs::mixed::MasterWeights<hs::optim::AdamW, T> optimizer_;
+  hs::Tape tape_;
+};
 
 /// Iteration `iteration` from where the run stands, beside the same in double.
 template <class T>
@@ -87,8 +121,9 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
   const hs::nn::Gpt<T> gpt(parameters, gpt_options(options, text.vocabulary()));
   Trained result;
   result.parameters = parameters.count();
-  const hs::nn::SegmentedGpt<T> model(gpt, segments_of(options));
-  result.predicted_peak = predict_peak(options, model, parameters);
+  Rehearsal<T> rehearsal(options, runtime, text.vocabulary());
+  const hs::nn::SegmentedGpt<T> model(gpt, rehearsal.schedule());
+  result.predicted_peak = rehearsal.peak(model.schedule());
 
   hs::mixed::LossScaler scaler = make_scaler(options);
   hs::mixed::GradientAccumulator<T> accumulator(parameters, scaler);

@@ -46,7 +46,8 @@ std::span<const Field<Options>> train_fields() {
       Field<O>{"loss-scale", "auto, a number, dynamic, or as another library does: pytorch, apex, megatron, "
                              "deepspeed, fairseq, jmp, each with :FIRST or :FIRST:LEAST if wanted; auto: dynamic for fp16, else 1",
                &O::loss_scale},
-      Field<O>{"recompute", "none, or segments:K to drop activations within K segments", &O::recompute},
+      Field<O>{"recompute", "none, segments:K to run K segments of blocks again, or budget:BYTES of memory in all",
+               &O::recompute},
       Field<O>{"held-out", "share of the text, at its end, that training never sees", &O::held_out},
       Field<O>{"eval-every", "iterations between evaluations; 0: only at the end", &O::eval_every},
       Field<O>{"seed", "of weights, crops, dropout and samples", &O::seed},
@@ -263,15 +264,25 @@ void check(const Options& o) {
 
 }  // namespace
 
+std::optional<std::int64_t> budget_of(const Options& options) {
+  constexpr std::string_view prefix = "budget:";
+  const std::string_view text = options.recompute;
+  if (!text.starts_with(prefix)) return std::nullopt;
+  std::int64_t bytes = 0;
+  parse(bytes, text.substr(prefix.size()), "--recompute budget:BYTES");
+  if (bytes < 1) core::fail<OptionError>("--recompute is '", text, "'; wanted a number of bytes of at least 1");
+  return bytes;
+}
+
 int segments_of(const Options& options) {
   constexpr std::string_view prefix = "segments:";
   const std::string_view text = options.recompute;
-  if (text == "none") return 1;
+  if (text == "none" || budget_of(options)) return 1;
   int segments = 0;
   if (text.starts_with(prefix)) parse(segments, text.substr(prefix.size()), "--recompute segments:K");
   if (segments < 1 || segments > options.layers) {
-    core::fail<OptionError>("--recompute is '", text, "'; wanted none, or segments:K with K from 1 to the ",
-                            options.layers, " layers");
+    core::fail<OptionError>("--recompute is '", text, "'; wanted none, segments:K with K from 1 to the ",
+                            options.layers, " layers, or budget:BYTES");
   }
   return segments;
 }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -80,7 +81,9 @@ struct Given {
 
 [[nodiscard]] std::span<const std::string_view> preset_names();
 
-/// Into how many segments --recompute cuts the blocks; 1 for none.
+/// Into how many segments --recompute cuts the blocks; 1 for none and for a budget.
 [[nodiscard]] int segments_of(const Options& options);
+/// The bytes that --recompute budget:BYTES keeps the whole account in.
+[[nodiscard]] std::optional<std::int64_t> budget_of(const Options& options);
 
 }  // namespace capstone

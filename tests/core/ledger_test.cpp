@@ -45,4 +45,27 @@ TEST(Ledger, NamesEachCategoryOnce) {
   EXPECT_EQ(names.size(), categories);
   EXPECT_EQ(to_string(Category::packed), "packed");
 }
+TEST(Ledger, KnowsWhatWasGoingOnAtThePeak) {
+  Ledger ledger;
+  ledger.set_event({Event::Phase::forward, "linear", 3});
+  ledger.add(Category::activations, 100);
+  ledger.set_event({Event::Phase::backward, "gelu", 2});
+  ledger.add(Category::workspace, 50);
+  ledger.remove(Category::workspace, 50);
+  ledger.set_event({});
+  ledger.add(Category::workspace, 50);  // as high as before, no higher
+  EXPECT_EQ(ledger.peak_event().op, "gelu");
+  EXPECT_EQ(ledger.peak_event().node, 2U);
+  EXPECT_EQ(to_string(ledger.peak_event().phase), "backward");
+}
+TEST(Ledger, TellsOnceWhenATotalIsReached) {
+  Ledger ledger;
+  int calls = 0;
+  ledger.notify_at(100, [](void* context) { ++*static_cast<int*>(context); }, &calls);
+  ledger.add(Category::weights, 99);
+  EXPECT_EQ(calls, 0);
+  ledger.add(Category::weights, 1);
+  ledger.add(Category::weights, 1);
+  EXPECT_EQ(calls, 1);
+}
 }  // namespace

@@ -29,6 +29,14 @@ struct Range {
   std::uint32_t first = 0, count = 0;
 };
 
+/// The op that made a value, by its place in the log of a segment that is running, and which of its
+/// outputs the value is.
+struct Maker {
+  static constexpr std::uint32_t outside = 0xFFFF'FFFF;  ///< of any segment
+  std::uint32_t op = outside, output = 0;
+  friend bool operator==(const Maker&, const Maker&) = default;
+};
+
 /// A tensor: an output of a node.
 struct Value {
   Shape shape;
@@ -38,6 +46,7 @@ struct Value {
   bool dropped = false;       ///< the sweep has passed its node
   std::uint32_t serial = 0;   ///< the generation of handles to it
   std::int32_t gradient = -1; ///< in `gradients`, or none yet
+  Maker maker;
   tensor::Block data;
 
   /// Planes start on a cache line each.
@@ -55,8 +64,9 @@ struct Node {
   Range parameters;  ///< in `parameters`
   Range saved;       ///< in `saved`
   std::size_t payload = 0;
-  std::int32_t segment = -1; ///< the recompute segment that this node stands for, or none
+  std::int32_t segment = -1; ///< the recompute segment that this node stands for and that runs again
   std::uint32_t passes = 0;  ///< bit i: input i's gradient is output 0's
+  std::uint32_t reads_inputs = ~0U, reads_outputs = ~0U;  ///< bit i: backward reads its values
   std::int64_t workspace_forward = 0, workspace_backward = 0;
   double flops_forward = 0.0, flops_backward = 0.0;
 };
@@ -96,13 +106,23 @@ struct Binding {
   std::vector<Leaf> leaves;
 };
 
+/// What is noted of an op that runs inside of a segment, to hold its second run against.
+struct LoggedOp {
+  const Op* op = nullptr;
+  Shape shape;                ///< of output 0
+  numeric::DType dtype = numeric::DType::f32;
+  std::uint32_t parameters = 0;
+  std::uint64_t others = 0;   ///< a hash of further outputs' shapes and formats
+  std::uint64_t values = 0;   ///< a hash of all outputs' bytes, where the segment asks for it
+};
+
 class Graph {
  public:
   Graph(const core::Compute& how, core::Ledger& ledger, tensor::Arena::Kind kind) : compute(how), arena(ledger, kind) {}
 
   void clear() {
     nodes.clear(), values.clear(), links.clear(), parameters.clear(), saved.clear(), payloads.clear();
-    gradients.clear(), contributions.clear(), leaf_targets.clear();
+    gradients.clear(), contributions.clear(), leaf_targets.clear(), log.clear();
     workspace = {};
     replaying = false;
     category = core::Category::activations;
@@ -137,6 +157,7 @@ class Graph {
   std::vector<Saved> saved;
   std::vector<std::byte> payloads;
   std::vector<Gradient> gradients;
+  std::vector<LoggedOp> log;  ///< of the segments that are running, the outermost first
   std::vector<Binding> bindings;
 
   tensor::Block workspace;                       ///< of the call that is running

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 
@@ -74,6 +75,10 @@ class Context {
   /// The data of plane `plane` of a value, as S.
   template <class S>
   [[nodiscard]] S* data(const Value& v, const tensor::Block& block, int plane) const {
+    if (block.bytes == 0 && v.shape.elements() != 0) {
+      core::fail<StateError>(op_name(), ": backward reads the values of an input or output that infer does not declare by ",
+                             "backward_reads");
+    }
     HALFSTEP_ASSERT(v.dtype == numeric::dtype_of<std::remove_const_t<S>> && plane < v.planes);
     return reinterpret_cast<S*>(graph_.arena.data(block) + plane * v.plane_bytes());
   }
@@ -110,6 +115,20 @@ class Infer : public Context {
   /// Declares that the gradient of input i is the gradient of the op's only output itself: nothing is
   /// copied and backward has nothing to write for it.
   void passes_gradient(std::size_t i) { node().passes |= std::uint32_t{1} << i; }
+  /// Declares whose values backward reads, by number; without it, those of every input and output.
+  /// What no backward reads is not computed again in a segment's second run, and backward fails
+  /// where it reads more than is declared.
+  void backward_reads(std::initializer_list<std::size_t> inputs, std::initializer_list<std::size_t> outputs) {
+    node().reads_inputs = bits(inputs);
+    node().reads_outputs = bits(outputs);
+  }
+
+ private:
+  [[nodiscard]] static std::uint32_t bits(std::initializer_list<std::size_t> numbers) {
+    std::uint32_t mask = 0;
+    for (const std::size_t i : numbers) mask |= std::uint32_t{1} << i;
+    return mask;
+  }
 };
 
 /// Handed to `forward`.

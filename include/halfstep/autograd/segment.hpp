@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <halfstep/autograd/graph.hpp>
+#include <halfstep/core/assert.hpp>
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/strict_math.hpp>
 
@@ -18,14 +19,6 @@ class Tape;
 
 namespace autograd {
 
-/// One node of a segment's first run.
-struct SegmentOp {
-  const Op* op = nullptr;
-  Shape shape;           ///< of output 0
-  numeric::DType dtype = numeric::DType::f32;
-  std::uint32_t parameters = 0;
-};
-
 /// A callable that runs again. Its memory is kept for the segment of the same number in the next
 /// micro-batch, so that a step allocates nothing.
 class Segment {
@@ -33,43 +26,42 @@ class Segment {
   Segment() = default;
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
-  Segment(Segment&& other) noexcept
-      : ops(std::move(other.ops)),
-        parameters(std::move(other.parameters)),
-        output(other.output),
-        storage_(std::move(other.storage_)),
-        run_(std::exchange(other.run_, nullptr)),
-        destroy_(std::exchange(other.destroy_, nullptr)) {}
-  Segment& operator=(Segment&&) = delete;
   ~Segment() { reset(); }
 
-  /// Takes a callable `Call`, which has `std::uint32_t operator()() const`: runs the segment on its
-  /// tape and returns the id of its output.
+  /// Takes a callable `Call`, which has `void operator()(Tape&) const`: runs the segment and tells the
+  /// tape what it returns.
   template <class Call>
   void hold(Call call) {
     static_assert(alignof(Call) <= alignof(std::max_align_t));
-    reset();
+    HALFSTEP_ASSERT(destroy_ == nullptr);
     if (storage_.size() < sizeof(Call)) storage_.resize(sizeof(Call));
     std::construct_at(reinterpret_cast<Call*>(storage_.data()), std::move(call));
-    run_ = [](const std::byte* at) { return (*reinterpret_cast<const Call*>(at))(); };
+    run_ = [](const std::byte* at, Tape& tape) { (*reinterpret_cast<const Call*>(at))(tape); };
     destroy_ = [](std::byte* at) { std::destroy_at(reinterpret_cast<Call*>(at)); };
   }
-  [[nodiscard]] std::uint32_t run() const { return run_(storage_.data()); }
+  void run(Tape& tape) const { run_(storage_.data(), tape); }
   void reset() {
     if (destroy_ != nullptr) destroy_(storage_.data());
     destroy_ = nullptr;
     run_ = nullptr;
     ops.clear();
-    parameters.clear();
+    returned.clear();
   }
 
-  std::vector<SegmentOp> ops;            ///< in order
-  std::vector<ParameterRef> parameters;  ///< read by them, in order, with their versions
-  std::size_t output = 0;                ///< which of the segment's values it returned
+  /// A variable that the callable returned.
+  struct Returned {
+    Maker maker;              ///< counted from the segment's first op; outside of it: its id in `output`
+    std::uint32_t output = 0; ///< of the segment's node
+  };
+
+  std::vector<LoggedOp> ops;       ///< of the first run, in order, those of segments inside among them
+  std::vector<Returned> returned;
+  std::uint32_t needed = 0;        ///< ops that the second run computes; of the others it notes shapes
+  bool hash_values = false;
 
  private:
   std::vector<std::byte> storage_;
-  std::uint32_t (*run_)(const std::byte*) = nullptr;
+  void (*run_)(const std::byte*, Tape&) = nullptr;
   void (*destroy_)(std::byte*) = nullptr;
 };
 

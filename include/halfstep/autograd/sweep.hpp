@@ -3,9 +3,7 @@
 // Included by it; not for inclusion by others.
 #pragma once
 
-#include <algorithm>
-#include <string>
-#include <utility>
+#include <cstring>
 
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/core/config.hpp>
@@ -49,7 +47,9 @@ inline std::uint32_t Tape::record_node(const autograd::Op& op, std::span<const A
 
     autograd::Infer infer(graph_, id);
     op.infer(infer);
-    run_forward(id, wants);
+    const bool computed = log_op(id, wants);
+    run_forward(id, wants, computed);
+    if (computed) log_values(id);
   } catch (...) {
     rewind(before);
     throw;
@@ -78,7 +78,7 @@ inline void Tape::read_parameters(std::span<const AnyParameter> parameters, bool
                                "' appears twice in one op. Pass it to two ops.");
       }
     }
-    if (!dry()) parameter.table->lay_out();
+    if (!own_account_) parameter.table->lay_out();
     graph_.parameters.push_back({parameter.table, parameter.id, parameter.table->info(parameter.id).version, false});
     // A dry run has no sinks: it counts as if every parameter wanted its gradient.
     if (dry() && binding(parameter.table) == nullptr) {
@@ -91,19 +91,25 @@ inline void Tape::read_parameters(std::span<const AnyParameter> parameters, bool
   }
 }
 
-inline void Tape::run_forward(std::uint32_t id, bool wants) {
+// An op that is not computed is one of a segment's second run whose values no backward reads.
+inline void Tape::run_forward(std::uint32_t id, bool wants, bool computed) {
   autograd::Node& node = graph_.nodes[id];
+  using Phase = core::Event::Phase;
+  ledger().set_event({graph_.replaying ? Phase::replay : Phase::forward, node.op->name, id});
   for (std::uint32_t i = 0; i < node.outputs.count; ++i) {
     auto& value = graph_.values[node.outputs.first + i];
     value.wants_gradient = wants;
-    value.data = graph_.arena.allocate(value.bytes(), graph_.category);
+    if (computed) value.data = graph_.arena.allocate(value.bytes(), graph_.category);
   }
-  const auto saved_category = wants ? graph_.category : core::Category::workspace;
+  if (!computed) return ledger().set_event({});
+  const bool keeps = wants && !frame_.forgetting;
+  const auto saved_category = keeps ? graph_.category : core::Category::workspace;
   for (std::uint32_t i = 0; i < node.saved.count; ++i) {
     auto& saved = graph_.saved[node.saved.first + i];
     saved.block = graph_.arena.allocate(saved.bytes, saved_category);
   }
   graph_.workspace = graph_.arena.allocate(node.workspace_forward, core::Category::workspace);
+  ledger().set_event({});
   try {
     if (!dry()) {
       autograd::Forward forward(graph_, id);
@@ -114,9 +120,13 @@ inline void Tape::run_forward(std::uint32_t id, bool wants) {
     throw;
   }
   graph_.arena.release(graph_.workspace);
-  flops_ += graph_.nodes[id].flops_forward;
-  if (!wants) {
-    for (std::uint32_t i = 0; i < node.saved.count; ++i) graph_.arena.release(graph_.saved[node.saved.first + i].block);
+  flops_ += node.flops_forward;
+  if (graph_.replaying) {
+    ++replayed_ops_;
+    replayed_flops_ += node.flops_forward;
+  }
+  for (std::uint32_t i = 0; i < node.saved.count && !keeps; ++i) {
+    graph_.arena.release(graph_.saved[node.saved.first + i].block);
   }
 }
 
@@ -133,6 +143,7 @@ inline void Tape::sweep_node(std::uint32_t id) {
   }
   const std::size_t contributions = graph_.contributions.size();
   const std::size_t targets = graph_.leaf_targets.size();
+  ledger().set_event({core::Event::Phase::backward, node.op->name, id});
   if (reached) {
     for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
       const auto& input = graph_.values[graph_.links[node.inputs.first + i]];
@@ -182,6 +193,7 @@ inline void Tape::sweep_node(std::uint32_t id) {
   }
   graph_.contributions.resize(contributions);
   graph_.leaf_targets.resize(targets);
+  ledger().set_event({});
 }
 
 // A value's gradient is the sum of its consumers' contributions, each rounded to the value's format
@@ -283,103 +295,6 @@ inline void Tape::add(numeric::DType dtype, std::int64_t elements, const void* x
   }
 }
 
-inline autograd::Segment& Tape::next_segment() {
-  if (segments_used_ == segments_.size()) segments_.emplace_back();
-  return segments_[segments_used_++];
-}
-
-inline constexpr autograd::Op segment_op{"segment", nullptr, nullptr, nullptr};
-
-// Notes what the segment recorded, takes its output's memory over into one node, and forgets the rest.
-// The uses of parameters stay counted: the second run's sweep passes them.
-inline std::uint32_t Tape::fold_segment(const Mark& before, std::uint32_t output) {
-  autograd::Segment& segment = segments_[segments_used_ - 1];
-  for (std::size_t i = before.nodes; i < graph_.nodes.size(); ++i) {
-    const auto& node = graph_.nodes[i];
-    const auto& value = graph_.values[node.outputs.first];
-    segment.ops.push_back({node.op, value.shape, value.dtype, node.parameters.count});
-  }
-  segment.output = output - before.values;
-  segment.parameters.assign(graph_.parameters.begin() + static_cast<std::ptrdiff_t>(before.parameters), graph_.parameters.end());
-  autograd::Value kept = graph_.values[output];
-  graph_.values[output].data = {};
-  rewind(before);
-  kept.serial = ++graph_.serial;
-  autograd::Node node;
-  node.op = &segment_op;
-  node.segment = static_cast<std::int32_t>(segments_used_ - 1);
-  node.outputs = {static_cast<std::uint32_t>(graph_.values.size()), 1};
-  graph_.values.push_back(kept);
-  graph_.nodes.push_back(node);
-  return node.outputs.first;
-}
-
-inline void Tape::sweep_segment(std::uint32_t id) {
-  const std::uint32_t output = graph_.nodes[id].outputs.first;
-  const autograd::Segment& segment = segments_[static_cast<std::size_t>(graph_.nodes[id].segment)];
-  const std::int32_t gradient = std::exchange(graph_.values[output].gradient, -1);
-  graph_.values[output].dropped = true;
-  graph_.arena.release(graph_.values[output].data);
-  if (gradient < 0) {  // nothing used the output: its parameters' uses have passed all the same
-    for (const auto& ref : segment.parameters) {
-      if (ref.counted) pass_leaf(ref);
-    }
-    return;
-  }
-  const Mark before = mark();
-  struct Restore {
-    Tape& tape;
-    core::Category category;
-    std::size_t values;
-    ~Restore() {
-      tape.graph_.replaying = false;
-      tape.graph_.category = category;
-      tape.replay_values_ = values;
-    }
-  } const restore{*this, std::exchange(graph_.category, core::Category::recompute),
-                  std::exchange(replay_values_, before.values)};
-  graph_.replaying = true;
-  const std::uint32_t again = segment.run();
-  graph_.replaying = false;
-  verify_segment(segment, before, again);
-  replayed_ops_ += static_cast<std::int64_t>(graph_.nodes.size() - before.nodes);
-  graph_.values[again].gradient = gradient;
-  sweep(static_cast<std::uint32_t>(before.nodes), static_cast<std::uint32_t>(graph_.nodes.size()));
-  rewind(before);
-}
-
-inline void Tape::verify_segment(const autograd::Segment& segment, const Mark& before, std::uint32_t output) const {
-  const std::size_t count = graph_.nodes.size() - before.nodes;
-  for (std::size_t i = 0; i < std::max(count, segment.ops.size()); ++i) {
-    const bool first = i < segment.ops.size(), second = i < count;
-    const autograd::Node* const node = second ? &graph_.nodes[before.nodes + i] : nullptr;
-    const autograd::Value* const value = second ? &graph_.values[node->outputs.first] : nullptr;
-    if (first && second && segment.ops[i].op == node->op && segment.ops[i].shape == value->shape &&
-        segment.ops[i].dtype == value->dtype && segment.ops[i].parameters == node->parameters.count) {
-      continue;
-    }
-    const auto describe = [](bool there, const auto* op, const Shape& shape) {
-      return there ? core::text("'", op->name, "' ", to_string(shape)) : std::string("nothing");
-    };
-    core::fail<StateError>("checkpoint: the second run differs from the first: op ", i, " was ",
-                           describe(first, first ? segment.ops[i].op : nullptr, first ? segment.ops[i].shape : Shape{}),
-                           " and is ", describe(second, second ? node->op : nullptr, second ? value->shape : Shape{}),
-                           ". Does the callable depend on something that has changed since?");
-  }
-  for (std::size_t i = 0; i < segment.parameters.size(); ++i) {
-    const auto& then = segment.parameters[i];
-    const auto& now = graph_.parameters[before.parameters + i];
-    if (then.table == now.table && then.id == now.id && then.version == now.version) continue;
-    core::fail<StateError>("checkpoint: the second run reads parameter '", now.table->info(now.id).name, "' at version ",
-                           now.version, ", the first read '", then.table->info(then.id).name, "' at version ", then.version,
-                           ". Was it written (an optimizer step, a load) between forward and backward?");
-  }
-  if (output - before.values != segment.output) {
-    core::fail<StateError>("checkpoint: the second run returns another variable than the first. Does the callable depend ",
-                           "on something that has changed since?");
-  }
-}
-
 // After a segment's first run has thrown: what it read will not be swept.
 inline void Tape::forget_uses(std::size_t first_parameter) {
   for (std::size_t i = first_parameter; i < graph_.parameters.size(); ++i) {
@@ -394,6 +309,8 @@ inline void Tape::rewind(const Mark& to) {
   for (std::size_t i = to.saved; i < graph_.saved.size(); ++i) graph_.arena.release(graph_.saved[i].block);
   graph_.nodes.resize(to.nodes), graph_.values.resize(to.values), graph_.links.resize(to.links);
   graph_.parameters.resize(to.parameters), graph_.saved.resize(to.saved), graph_.payloads.resize(to.payloads);
+  graph_.log.resize(to.log);
+  while (segments_used_ > to.segments) segments_[--segments_used_].reset();
 }
 
 inline std::string_view Tape::producer(std::uint32_t value) const {

@@ -3,10 +3,13 @@
 // micro-batch and its memory stays for the next one. Not for two threads at a time: one tape each.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <deque>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -27,6 +30,10 @@
 #include <halfstep/tensor/sink.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG {
+
+namespace autograd {
+struct LiveTensor;
+}
 
 /// What a pass is for. `nothing` (evaluation, sampling): no gradients, no dropout, nothing saved.
 enum class Record { gradients, nothing };
@@ -55,11 +62,12 @@ class Tape {
   /// each op's `infer`: nothing is allocated and no value can be read.
   enum class Mode { real, dry };
 
+  /// On a dry runtime every tape is dry, and a Mode::real one is in the runtime's account.
   explicit Tape(Runtime& runtime, Mode mode = Mode::real)
       : runtime_(runtime),
-        mode_(mode),
+        own_account_(mode == Mode::dry),
         graph_(runtime.compute(), mode == Mode::dry ? dry_ledger_ : runtime.ledger(),
-               mode == Mode::dry ? tensor::Arena::Kind::dry : tensor::Arena::Kind::real) {}
+               dry() ? tensor::Arena::Kind::dry : tensor::Arena::Kind::real) {}
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
 
@@ -69,13 +77,14 @@ class Tape {
     graph_.clear();
     for (std::size_t i = 0; i < segments_used_; ++i) segments_[i].reset();
     segments_used_ = 0;
-    inside_segment_ = false;
+    frame_ = {};
+    given_.clear();
     replay_values_ = 0;
     graph_.micro = micro;
     record_ = record;
     state_ = State::recording;
     for (auto& binding : graph_.bindings) {
-      if (!dry()) binding.table->lay_out();
+      if (!own_account_) binding.table->lay_out();
       binding.leaves.assign(binding.table->size(), {});
     }
   }
@@ -121,7 +130,30 @@ class Tape {
     state_ = State::swept;
     value.gradient = new_gradient(value.bytes(), core::Category::activations);
     if (!dry()) std::memcpy(gradient_data(value.gradient), &seed_, sizeof seed_);
-    sweep(0, static_cast<std::uint32_t>(graph_.nodes.size()));
+    const auto nodes = static_cast<std::uint32_t>(graph_.nodes.size());
+    if (watched_ == nullptr) return sweep(0, nodes);
+    watched_->resize(nodes);
+    for (std::uint32_t id = nodes; id-- > 0;) {
+      Swept& swept = (*watched_)[id];
+      swept.gradients_before = ledger().live(core::Category::gradients);
+      ledger().restart_peaks();
+      const double before = replayed_flops_;
+      sweep_node(id);
+      swept.peak = ledger().peak();
+      swept.replayed_flops = replayed_flops_ - before;
+    }
+  }
+  /// What the sweep of one node did to the account of a dry run.
+  struct Swept {
+    std::int64_t peak = 0;              ///< of all live bytes
+    std::int64_t gradients_before = 0;  ///< live bytes of category gradients
+    double replayed_flops = 0.0;
+  };
+  /// Lets the next sweep of a dry tape note each node in `out`, by number; the account's peaks are
+  /// lost. For planners.
+  void watch_sweep(std::vector<Swept>* out) {
+    HALFSTEP_ASSERT(dry());
+    watched_ = out;
   }
 
   /// Runs `op` and records it. Inputs are on this tape; P is trivially copyable and is what
@@ -135,27 +167,39 @@ class Tape {
     return record_node(op, {inputs.begin(), inputs.size()}, {parameters.begin(), parameters.size()},
                        std::as_bytes(std::span(&payload, 1)));
   }
-  /// Runs `call` and keeps of what it records the output alone, as one node that runs it again in
-  /// the backward pass; autograd/checkpoint.hpp is the way to use it. `call()` returns an output's id.
-  template <class Call>
-  std::uint32_t record_segment(const Call& call) {
-    const Mark before = mark();
-    inside_segment_ = true;
+  /// Runs a segment and keeps of what it records the variables that it returns, as outputs of one
+  /// node that runs it again in the backward pass; autograd/checkpoint.hpp is the way to use it.
+  /// `call(tape)` runs it and `give`s what it returns; `call.forget(tape)` does so the first time,
+  /// when nothing inside is kept. Returns result(ids) of the variables given, in order.
+  template <class Call, class Result>
+  auto record_segment(const Call& call, bool hash_values, const Result& result) {
+    const Entry entry = enter_segment(hash_values);
     try {
-      const std::uint32_t output = call();
-      inside_segment_ = false;
-      if (output < before.values) return output;
-      next_segment().hold(call);
-      return fold_segment(before, output);
+      call.forget(*this);
+      if (autograd::Segment* const segment = leave_segment(entry)) segment->hold(call);
     } catch (...) {
-      inside_segment_ = false;
-      forget_uses(before.parameters);
-      rewind(before);
+      abandon_segment(entry);
       throw;
     }
+    const auto made = result(std::span<const std::uint32_t>(given_).subspan(entry.given));
+    given_.resize(entry.given);
+    return made;
   }
-  /// True while a segment records for the first time.
-  [[nodiscard]] bool inside_segment() const { return inside_segment_; }
+  /// Within a segment: the next of the variables that it returns.
+  void give(const AnyVariable& v) {
+    check(v, "checkpoint");
+    given_.push_back(v.id);
+  }
+  /// Within a segment that runs for the first time: forgets all that it has recorded but `x`, other
+  /// handles to it become stale. Anywhere else nothing happens.
+  template <class T>
+  [[nodiscard]] Variable<T> keep_only(Variable<T> x) {
+    check(x, "Tape::keep_only");
+    if (!frame_.forgetting || x.id < frame_.before.values) return x;
+    std::uint32_t id = x.id;
+    static_cast<void>(fold(frame_.before, {&id, 1}, -1));
+    return handle<T>(id);
+  }
   /// The handle of value `id`.
   template <class T>
   [[nodiscard]] Variable<T> handle(std::uint32_t id) {
@@ -163,22 +207,27 @@ class Tape {
   }
 
   [[nodiscard]] Runtime& runtime() const { return runtime_; }
-  [[nodiscard]] bool dry() const { return mode_ == Mode::dry; }
+  [[nodiscard]] bool dry() const { return own_account_ || runtime_.dry(); }
   /// Whether ops that differ between training and evaluation (dropout) act.
   [[nodiscard]] bool training() const { return record_ == Record::gradients; }
   [[nodiscard]] const MicroBatch& micro() const { return graph_.micro; }
   /// True while a segment runs again in the backward pass: for side effects that must happen once.
   [[nodiscard]] bool is_replay() const { return graph_.replaying; }
-  /// Ops that ran again, since the tape was made.
+  /// Ops that ran again, since the tape was made, and their floating-point operations.
   [[nodiscard]] std::int64_t replayed_ops() const { return replayed_ops_; }
+  [[nodiscard]] double replayed_flops() const { return replayed_flops_; }
   /// Ops recorded since begin.
   [[nodiscard]] std::size_t nodes() const { return graph_.nodes.size(); }
   /// The account that this tape's memory is in: the runtime's, or a dry tape's own.
-  [[nodiscard]] const core::Ledger& ledger() const { return dry() ? dry_ledger_ : runtime_.ledger(); }
-  [[nodiscard]] core::Ledger& ledger() { return dry() ? dry_ledger_ : runtime_.ledger(); }
+  [[nodiscard]] const core::Ledger& ledger() const { return own_account_ ? dry_ledger_ : runtime_.ledger(); }
+  [[nodiscard]] core::Ledger& ledger() { return own_account_ ? dry_ledger_ : runtime_.ledger(); }
   /// Floating-point operations of the ops since the tape was made, as their `infer` says: a product
   /// and a sum are two, replayed ops count again. The kernels' own counter knows products alone.
   [[nodiscard]] double flops() const { return flops_; }
+
+  /// What is alive in the tape's arena, in order of the nodes that it belongs to: defined in
+  /// autograd/memory_report.hpp.
+  [[nodiscard]] std::vector<autograd::LiveTensor> live_tensors() const;
 
   [[nodiscard]] Shape shape(const AnyVariable& v) {
     check(v, "Variable::shape");
@@ -196,6 +245,8 @@ class Tape {
       core::fail<StateError>("Variable::value: the output of '", producer(v.id),
                              "' was dropped by the backward sweep. Read it before backward.");
     }
+    // What the callable of a segment looks at is computed again in its second run.
+    if (value.maker.op != autograd::Maker::outside) frame_.read = std::max(frame_.read, std::size_t{value.maker.op} + 1);
     return {reinterpret_cast<const numeric::plane_t<T>*>(graph_.arena.data(value.data) + plane * value.plane_bytes()),
             static_cast<std::size_t>(value.shape.elements())};
   }
@@ -212,18 +263,38 @@ class Tape {
  private:
   enum class State { idle, recording, swept };
   struct Mark {
-    std::size_t nodes, values, links, parameters, saved, payloads;
+    std::size_t nodes = 0, values = 0, links = 0, parameters = 0, saved = 0, payloads = 0, log = 0, segments = 0;
+  };
+  /// The segment that is running, the innermost.
+  struct Frame {
+    Mark before;
+    bool running = false;
+    bool forgetting = false;                                   ///< its first run: nothing saved is kept
+    bool hash_values = false;
+    std::size_t needed = 0;                                    ///< ops of the log that the second run computes
+    std::size_t read = 0;                                      ///< and those that the callable itself has read
+    std::size_t stop = std::numeric_limits<std::size_t>::max();///< from here on ops of the log note shapes alone
+  };
+  struct Entry {
+    Mark before;
+    Frame outer;
+    std::size_t given;
   };
 
   [[nodiscard]] std::uint32_t record_node(const autograd::Op& op, std::span<const AnyVariable> inputs,
                                           std::span<const AnyParameter> parameters, std::span<const std::byte> payload);
-  [[nodiscard]] autograd::Segment& next_segment();
-  [[nodiscard]] std::uint32_t fold_segment(const Mark& before, std::uint32_t output);
+  [[nodiscard]] Entry enter_segment(bool hash_values);
+  [[nodiscard]] autograd::Segment* leave_segment(const Entry& entry);
+  void abandon_segment(const Entry& entry);
+  [[nodiscard]] bool fold(const Mark& before, std::span<std::uint32_t> ids, std::int32_t segment);
+  [[nodiscard]] bool log_op(std::uint32_t id, bool wants);
+  void log_values(std::uint32_t id);
   void sweep_segment(std::uint32_t id);
-  void verify_segment(const autograd::Segment& segment, const Mark& before, std::uint32_t output) const;
+  void verify_segment(const autograd::Segment& segment, const autograd::Node& node, const Mark& before,
+                      std::span<const std::uint32_t> given) const;
   void forget_uses(std::size_t first_parameter);
   void read_parameters(std::span<const AnyParameter> parameters, bool& wants);
-  void run_forward(std::uint32_t id, bool wants);
+  void run_forward(std::uint32_t id, bool wants, bool computed);
   void sweep(std::uint32_t first, std::uint32_t last);
   void sweep_node(std::uint32_t id);
   void merge(std::uint32_t value, std::int32_t contribution);
@@ -234,7 +305,7 @@ class Tape {
 
   [[nodiscard]] Mark mark() const {
     return {graph_.nodes.size(), graph_.values.size(), graph_.links.size(), graph_.parameters.size(),
-            graph_.saved.size(), graph_.payloads.size()};
+            graph_.saved.size(), graph_.payloads.size(), graph_.log.size(), segments_used_};
   }
   void rewind(const Mark& to);
   [[nodiscard]] std::string_view producer(std::uint32_t value) const;
@@ -248,13 +319,18 @@ class Tape {
   }
 
   Runtime& runtime_;
-  Mode mode_;
-  core::Ledger dry_ledger_;
+  bool own_account_;
+  core::Ledger dry_ledger_{true};
   autograd::Graph graph_;
-  std::vector<autograd::Segment> segments_;
+  std::deque<autograd::Segment> segments_;  // one that runs stays where it is while others are added
   std::size_t segments_used_ = 0;
-  bool inside_segment_ = false;
+  Frame frame_;
+  std::vector<std::uint32_t> given_;                     // by the segments that are running
+  std::vector<std::uint32_t> outside_, kept_ids_;        // of the fold in progress
+  std::vector<autograd::Value> kept_;
+  std::vector<Swept>* watched_ = nullptr;
   std::int64_t replayed_ops_ = 0;
+  double replayed_flops_ = 0.0;
   std::size_t replay_values_ = 0;  // the first value of the segment that runs again
   State state_ = State::idle;
   Record record_ = Record::gradients;
@@ -275,4 +351,5 @@ std::span<const numeric::plane_t<T>> Variable<T>::value() const {
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG
 
+#include <halfstep/autograd/replay.hpp>
 #include <halfstep/autograd/sweep.hpp>

@@ -26,6 +26,38 @@ inline constexpr std::int64_t huge_page = std::int64_t{2} << 20;
 
 enum class Fill : std::uint8_t { none, zero };
 
+/// A range of addresses with no memory behind it: to touch it is a fault.
+class ReservedAddresses {
+ public:
+  ReservedAddresses() = default;
+  /// @throws MemoryError if the system refuses.
+  explicit ReservedAddresses(std::int64_t bytes) : bytes_(bytes) {
+    if (bytes <= 0) return;
+    void* const at = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (at == MAP_FAILED) {
+      fail<MemoryError>("ReservedAddresses: the system refused ", bytes, " bytes of addresses. Is ulimit -v set very low?");
+    }
+    data_ = static_cast<std::byte*>(at);
+  }
+  ReservedAddresses(ReservedAddresses&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  ReservedAddresses& operator=(ReservedAddresses&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ReservedAddresses(const ReservedAddresses&) = delete;
+  ReservedAddresses& operator=(const ReservedAddresses&) = delete;
+  ~ReservedAddresses() {
+    if (data_ != nullptr) munmap(data_, static_cast<std::size_t>(bytes_));
+  }
+  [[nodiscard]] std::byte* data() const { return data_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::int64_t bytes_ = 0;
+};
+
 /// Owns bytes. The memory extends to the end of its last cache line, so a 64-byte load that starts
 /// within the buffer at a multiple of 64 stays within it.
 class AlignedBuffer {

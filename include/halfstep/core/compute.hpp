@@ -21,6 +21,7 @@ struct Compute {
   Isa isa = default_isa();
   ThreadPool* pool = nullptr;    ///< null: the calling thread alone
   Counters* counters = nullptr;  ///< null: nothing is counted
+  bool dry = false;              ///< nothing is computed: `parallel` returns at once
 
   [[nodiscard]] int threads() const { return pool == nullptr ? 1 : pool->size(); }
 
@@ -32,7 +33,7 @@ struct Compute {
   /// thread alone, under the number that this has already.
   template <class Body>
   void parallel(std::int64_t count, std::int64_t grain, Body&& body) const {
-    if (count <= 0) return;
+    if (count <= 0 || dry) return;
     using Stored = std::remove_reference_t<Body>;
     const auto call = [](void* context, std::int64_t begin, std::int64_t end, int worker) {
       (*static_cast<Stored*>(context))(begin, end, worker);

@@ -23,8 +23,13 @@ struct RuntimeOptions {
   int threads = 0;                 ///< the caller included; 0: as many as the process may use
   std::uint64_t seed = 1;          ///< of every random number of the run
   std::optional<core::Isa> isa{};  ///< path of the kernels; none: HALFSTEP_ISA, else by the CPU
+  bool dry = false;                ///< nothing is computed and no memory taken: see Runtime
 };
 
+/// A dry one predicts: the program that would train, built on it, fills the ledger with the bytes that
+/// training would take, to the byte, and computes nothing: no memory backs what it makes, tapes run
+/// shapes alone, and losses are sums of 0 over 0, for which an optimizer skips its update. Reading a
+/// value is an error where the library sees it, and a fault where it does not.
 class Runtime {
  public:
   /// @throws OptionError for threads outside [0, 1024], a path that the CPU does not have, or a
@@ -36,14 +41,15 @@ class Runtime {
         choice_(options.isa
                     ? core::choose_isa(cpu_, core::to_string(*options.isa), "RuntimeOptions::isa")
                     : core::default_isa_choice()),
-        pool_(options.threads) {
+        pool_(options.threads),
+        ledger_(options.dry) {
     core::require_no_contraction(choice_.isa);
   }
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
 
   /// What kernels are handed. Valid as long as the Runtime is.
-  [[nodiscard]] core::Compute compute() { return {choice_.isa, &pool_, &counters_}; }
+  [[nodiscard]] core::Compute compute() { return {choice_.isa, &pool_, &counters_, options_.dry}; }
 
   [[nodiscard]] core::ThreadPool& pool() { return pool_; }
   [[nodiscard]] core::Ledger& ledger() { return ledger_; }
@@ -51,6 +57,7 @@ class Runtime {
   [[nodiscard]] core::Counters& counters() { return counters_; }
   [[nodiscard]] const core::Counters& counters() const { return counters_; }
   [[nodiscard]] std::uint64_t seed() const { return options_.seed; }
+  [[nodiscard]] bool dry() const { return options_.dry; }
   [[nodiscard]] int threads() const { return pool_.size(); }
   [[nodiscard]] core::Isa isa() const { return choice_.isa; }
 

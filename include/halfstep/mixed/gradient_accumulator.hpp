@@ -160,8 +160,8 @@ class GradientAccumulator {
   /// scale. `iteration` counts windows, skipped updates among them; it keys data and random
   /// numbers.
   /// @throws OptionError for numbers below 1 (iteration: 0) or a product beyond 2^53; StateError
-  /// while another window of this accumulator is open, or for a dry tape, which has no gradients;
-  /// NumericError where the scaler has asked to stop.
+  /// while another window of this accumulator is open, or for a dry tape on a runtime that is not
+  /// dry; NumericError where the scaler has asked to stop.
   template <class TapeLike>
   [[nodiscard]] Window<T> begin(TapeLike& tape, std::int64_t iteration,
                                 const StepShape& shape = {}) {
@@ -179,7 +179,7 @@ class GradientAccumulator {
           " is open still. End it by optimizer.step(std::move(window).unscale(), lr), or let it ",
           "go out of scope.");
     }
-    if (tape.dry()) {
+    if (tape.dry() && !parameters_.runtime().dry()) {
       core::fail<StateError>(
           "GradientAccumulator::begin: the tape is dry: it places buffers and computes nothing. ",
           "Call tape.backward(loss) there, without a window.");

@@ -82,7 +82,7 @@ class GradientSums final : public tensor::Sink {
     for (std::uint32_t i = 0; i < parameters_.size(); ++i) {
       for (int from = subtrees - 1; from > 0; --from)
         merge(from, {i});
-      if (!held(0, {i})) {
+      if (!held(0, {i}) && !parameters_.runtime().dry()) {
         std::memset(data(0, {i}), 0,
                     static_cast<std::size_t>(parameters_.infos()[i].elements) * sizeof(R));
       }

@@ -252,6 +252,7 @@ class MasterWeights<Optimizer, T, State> {
 
   // From the initial values before they were rounded, or from loaded weights.
   void start() {
+    if (parameters_.runtime().dry()) return remember();
     std::vector<float> initial;
     for (std::uint32_t i = 0; i < parameters_.size(); ++i) {
       const auto weights = parameters_.values(ParameterId{i});

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
 // A GPT whose blocks run in segments that are forgotten and computed again in the backward pass: the
-// same values and gradients, less memory. Not for: choosing the number of segments.
+// same values and gradients, less memory. Not for: choosing the schedule (autograd/plan_recompute.hpp).
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <utility>
+#include <vector>
 
-#include <halfstep/autograd/checkpoint.hpp>
+#include <halfstep/autograd/ops/cross_entropy.hpp>
+#include <halfstep/autograd/plan_recompute.hpp>
+#include <halfstep/autograd/run_chain.hpp>
+#include <halfstep/autograd/schedule.hpp>
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/autograd/variable.hpp>
 #include <halfstep/core/config.hpp>
@@ -17,52 +22,49 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::nn {
 
-/// Consecutive blocks of a model as one layer. Points into the model, which outlives the backward
-/// pass: that is what makes it free to copy.
-template <class T>
-struct BlockRange {
-  using layer_tag = void;
-  std::span<const Block<T>> blocks;
-  [[nodiscard]] Variable<T> operator()(Variable<T> x) const {
-    for (const Block<T>& block : blocks) x = block(x);
-    return x;
-  }
-};
-
-/// Calls a Gpt with its blocks cut into `segments` runs of as equal a length as can be, the shorter
-/// ones first. All but the last are checkpoints; the last is kept, since the backward pass needs it
-/// at once. So one segment is the plain model.
+/// Calls a Gpt with its blocks run by a schedule: cut into segments, or any other (autograd/schedule.hpp).
+/// The embedding and the head are never recomputed.
 template <class T>
 class SegmentedGpt {
  public:
-  /// The Gpt must outlive it. @throws OptionError unless 1 <= segments <= layers.
-  SegmentedGpt(const Gpt<T>& gpt, int segments) : gpt_(&gpt), segments_(segments) {
+  /// `segments` runs of blocks of as equal a length as can be, the shorter ones first. All but the
+  /// last are recomputed; the last is kept, since the backward pass needs it at once. So one segment
+  /// is the plain model. The Gpt must outlive it. @throws OptionError unless 1 <= segments <= layers.
+  SegmentedGpt(const Gpt<T>& gpt, int segments) : gpt_(&gpt) {
     if (segments < 1 || segments > gpt.options.layers) {
       core::fail<OptionError>("nn::SegmentedGpt: ", segments, " segments of ", gpt.options.layers,
                               " blocks; wanted 1 (nothing is recomputed) to one for each block");
     }
+    schedule_ = autograd::uniform(gpt.options.layers, segments);
   }
+  /// The blocks by `schedule`. The Gpt must outlive it, and it the backward pass.
+  SegmentedGpt(const Gpt<T>& gpt, autograd::Schedule schedule) : gpt_(&gpt), schedule_(std::move(schedule)) {}
 
   [[nodiscard]] int context() const { return gpt_->context(); }
-  [[nodiscard]] int segments() const { return segments_; }
+  [[nodiscard]] const autograd::Schedule& schedule() const { return schedule_; }
 
+  /// @throws OptionError if the schedule is for another number of blocks.
   [[nodiscard]] Variable<typename Gpt<T>::Logits> operator()(Tape& tape,
                                                              std::span<const std::int32_t> ids) const {
-    const std::span<const Block<T>> all(gpt_->blocks);
-    const auto n = all.size();
-    const auto k = static_cast<std::size_t>(segments_);
-    Variable<T> x = gpt_->embed(tape, ids);
-    for (std::size_t s = 0; s < k; ++s) {
-      const std::size_t begin = n * s / k, end = n * (s + 1) / k;
-      const BlockRange<T> range{all.subspan(begin, end - begin)};
-      x = s + 1 < k ? checkpoint(range, x) : range(x);
-    }
-    return gpt_->head(x);
+    return gpt_->head(run_chain(std::span<const Block<T>>(gpt_->blocks), schedule_, gpt_->embed(tape, ids)));
   }
 
  private:
   const Gpt<T>* gpt_;
-  int segments_;
+  autograd::Schedule schedule_;
 };
+
+/// plan_recompute of a Gpt that is trained on `rows` rows of `length` tokens a micro-batch, with
+/// cross_entropy for its loss: `SegmentedGpt(gpt, plan.schedule)` runs it. `budget` and `long_lived` are
+/// as RecomputePlanOptions has them. @throws ShapeError if rows are longer than the context.
+template <class T>
+[[nodiscard]] RecomputePlan plan_recompute(const Gpt<T>& gpt, int rows, int length, std::int64_t budget,
+                                           std::int64_t long_lived = 0) {
+  const std::vector<std::int32_t> tokens(static_cast<std::size_t>(rows) * static_cast<std::size_t>(length), 0);
+  return halfstep::plan_recompute(
+      gpt.tokens.table.store->runtime(), {.budget = budget, .long_lived = long_lived, .micro = {0, 0, 0, rows}},
+      [&](Tape& tape) { return gpt.embed(tape, tokens); }, std::span<const Block<T>>(gpt.blocks),
+      [&](Variable<T> x) { return cross_entropy(gpt.head(x), tokens); });
+}
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::nn

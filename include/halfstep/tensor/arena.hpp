@@ -82,8 +82,8 @@ class Arena {
       end_ += bytes;
       high_water_ = std::max(high_water_, end_);
     }
-    ledger_.add(category, bytes);
     live_[static_cast<std::size_t>(category)] += bytes;
+    ledger_.add(category, bytes);
     return block;
   }
 
@@ -126,6 +126,12 @@ class Arena {
   [[nodiscard]] std::byte* data(const Block& block) const {
     HALFSTEP_ASSERT(!dry());
     return base_ + block.offset;
+  }
+  /// Bytes of the blocks that are out.
+  [[nodiscard]] std::int64_t live() const {
+    std::int64_t sum = 0;
+    for (const std::int64_t bytes : live_) sum += bytes;
+    return sum;
   }
   /// The most addresses that were in use at a time, holes between blocks included.
   [[nodiscard]] std::int64_t high_water() const { return high_water_; }

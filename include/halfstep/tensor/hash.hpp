@@ -19,31 +19,28 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::tensor {
 
-namespace detail {
-
-inline void mix(std::uint64_t& hash, std::uint64_t word) {
-  hash = std::rotl((hash ^ word) * 0x9E3779B97F4A7C15, 29);
+/// The step of every hash here, and bytes by it: in words of eight, little-endian, then a last word of
+/// what is left, zero above, then their number.
+[[nodiscard]] constexpr std::uint64_t hash_word(std::uint64_t hash, std::uint64_t word) {
+  return std::rotl((hash ^ word) * 0x9E3779B97F4A7C15, 29);
 }
-inline void mix(std::uint64_t& hash, std::span<const std::byte> bytes) {
+[[nodiscard]] inline std::uint64_t hash_bytes(std::uint64_t hash, std::span<const std::byte> bytes) {
   std::size_t i = 0;
   for (; i + 8 <= bytes.size(); i += 8) {
     std::uint64_t word = 0;
     std::memcpy(&word, bytes.data() + i, 8);
-    mix(hash, word);
+    hash = hash_word(hash, word);
   }
   std::uint64_t tail = 0;
   if (i < bytes.size()) std::memcpy(&tail, bytes.data() + i, bytes.size() - i);
-  mix(hash, tail);
-  mix(hash, bytes.size());
+  return hash_word(hash_word(hash, tail), bytes.size());
 }
-
-}  // namespace detail
 
 /// Collects tensors as a state visitor and hashes them in the order of their names.
 ///
 /// Words of 64 bits enter by h = (h ^ word) x 0x9E3779B97F4A7C15, rotated left by 29: the name, the
-/// rank, each size, the data; name and data in words of eight bytes, little-endian, then a last word
-/// of the bytes that are left, zero above them, then their number of bytes. Scalars are not part of it. Cost: one pass over the bytes.
+/// rank, each size, the data; name and data as hash_bytes takes them. Scalars are not part of it.
+/// Cost: one pass over the bytes.
 class StateHash {
  public:
   void tensor(const StateTensor& tensor) { tensors_.push_back({std::string(tensor.name), tensor.shape, tensor.bytes}); }
@@ -55,10 +52,10 @@ class StateHash {
     std::sort(tensors_.begin(), tensors_.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     std::uint64_t hash = 0x68616C6673746570;
     for (const auto& tensor : tensors_) {
-      detail::mix(hash, std::as_bytes(std::span(tensor.name)));
-      detail::mix(hash, static_cast<std::uint64_t>(tensor.shape.rank()));
-      for (int d = 0; d < tensor.shape.rank(); ++d) detail::mix(hash, static_cast<std::uint64_t>(tensor.shape[d]));
-      detail::mix(hash, tensor.bytes);
+      hash = hash_bytes(hash, std::as_bytes(std::span(tensor.name)));
+      hash = hash_word(hash, static_cast<std::uint64_t>(tensor.shape.rank()));
+      for (int d = 0; d < tensor.shape.rank(); ++d) hash = hash_word(hash, static_cast<std::uint64_t>(tensor.shape[d]));
+      hash = hash_bytes(hash, tensor.bytes);
     }
     return hash;
   }
@@ -83,9 +80,7 @@ template <class Stateful>
 
 /// Of bytes without a name: whether they have changed.
 [[nodiscard]] inline std::uint64_t bytes_hash(std::span<const std::byte> bytes) {
-  std::uint64_t hash = 0x68616C6673746570;
-  detail::mix(hash, bytes);
-  return hash;
+  return hash_bytes(0x68616C6673746570, bytes);
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::tensor

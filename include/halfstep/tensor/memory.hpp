@@ -17,13 +17,19 @@
 namespace halfstep::inline HALFSTEP_CONFIG::tensor {
 
 /// `count` elements of T, aligned to 64 bytes, zero at first, entered in `ledger` under `category`
-/// with exactly count x sizeof(T) bytes until destroyed. Movable; the ledger must outlive it.
+/// with exactly count x sizeof(T) bytes until destroyed. Movable; the ledger must outlive it. In a dry
+/// ledger it is entered all the same and has addresses without memory.
 template <class T>
 class Memory {
  public:
   Memory() = default;
   Memory(core::Ledger& ledger, core::Category category, std::int64_t count)
-      : buffer_(count * static_cast<std::int64_t>(sizeof(T)), core::Fill::zero), ledger_(&ledger), category_(category), count_(count) {
+      : buffer_(ledger.dry() ? 0 : count * static_cast<std::int64_t>(sizeof(T)), core::Fill::zero),
+        addresses_(ledger.dry() ? count * static_cast<std::int64_t>(sizeof(T)) : 0),
+        data_(ledger.dry() ? addresses_.data() : buffer_.data()),
+        ledger_(&ledger),
+        category_(category),
+        count_(count) {
     ledger.add(category, bytes());
   }
   Memory(Memory&& other) noexcept { swap(other); }
@@ -38,8 +44,8 @@ class Memory {
     if (ledger_ != nullptr) ledger_->remove(category_, bytes());
   }
 
-  [[nodiscard]] T* data() { return reinterpret_cast<T*>(buffer_.data()); }
-  [[nodiscard]] const T* data() const { return reinterpret_cast<const T*>(buffer_.data()); }
+  [[nodiscard]] T* data() { return reinterpret_cast<T*>(data_); }
+  [[nodiscard]] const T* data() const { return reinterpret_cast<const T*>(data_); }
   [[nodiscard]] std::int64_t size() const { return count_; }
   [[nodiscard]] std::int64_t bytes() const { return count_ * static_cast<std::int64_t>(sizeof(T)); }
   [[nodiscard]] std::span<T> span() { return {data(), static_cast<std::size_t>(count_)}; }
@@ -48,12 +54,16 @@ class Memory {
  private:
   void swap(Memory& other) noexcept {
     std::swap(buffer_, other.buffer_);
+    std::swap(addresses_, other.addresses_);
+    std::swap(data_, other.data_);
     std::swap(ledger_, other.ledger_);
     std::swap(category_, other.category_);
     std::swap(count_, other.count_);
   }
 
   core::AlignedBuffer buffer_;
+  core::ReservedAddresses addresses_;  // of a dry ledger's
+  std::byte* data_ = nullptr;
   core::Ledger* ledger_ = nullptr;
   core::Category category_ = core::Category::weights;
   std::int64_t count_ = 0;

@@ -83,6 +83,10 @@ struct StateCopy {
         return copy<bf16>(tensor);
       case DType::f16:
         return copy<fp16>(tensor);
+      case DType::f8_e4m3:
+        return copy<fp8_e4m3>(tensor);
+      case DType::f8_e5m2:
+        return copy<fp8_e5m2>(tensor);
       case DType::i8:
         return copy<std::int8_t>(tensor);
       case DType::i16:

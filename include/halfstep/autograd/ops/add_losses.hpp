@@ -18,6 +18,7 @@ namespace autograd::ops {
 struct AddLosses {
   static void infer(Infer& c) {
     c.output<double>({});
+    c.backward_reads({}, {});
     c.passes_gradient(0);
     c.passes_gradient(1);
   }

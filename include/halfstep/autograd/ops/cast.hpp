@@ -16,7 +16,10 @@ namespace halfstep::inline HALFSTEP_CONFIG {
 namespace autograd::ops {
 template <numeric::real_element From, numeric::real_element To>
 struct Cast {
-  static void infer(Infer& c) { c.output<To>(c.input_shape(0)); }
+  static void infer(Infer& c) {
+    c.output<To>(c.input_shape(0));
+    c.backward_reads({}, {});
+  }
   static void forward(Forward& c) {
     const auto n = static_cast<std::size_t>(c.output_shape().elements());
     kernels::cast<From, To>(c.compute(), {c.input<From>(0), n}, {c.output<To>(), n});

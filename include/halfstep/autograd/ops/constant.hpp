@@ -24,7 +24,10 @@ struct Constant {
     const float* data;
     Shape shape;
   };
-  static void infer(Infer& c) { c.output<T>(c.payload<Payload>().shape); }
+  static void infer(Infer& c) {
+    c.output<T>(c.payload<Payload>().shape);
+    c.backward_reads({}, {});
+  }
   static void forward(Forward& c) {
     using S = numeric::plane_t<T>;
     const std::int64_t count = c.output_shape().elements();

@@ -35,6 +35,7 @@ struct CrossEntropy {
                              logits.rows(), " rows. Do inputs and targets have the same length?");
     }
     c.output<double>({});
+    c.backward_reads({0}, {});
     c.save<std::int32_t>(targets);
     c.save<A>(targets);                          // log-sum-exp
     c.workspace(targets * static_cast<std::int64_t>(sizeof(A)), 0);  // losses

@@ -32,6 +32,7 @@ struct Dropout {
                              " rows, by which its mask is keyed");
     }
     c.output<T>(c.input_shape(0));
+    c.backward_reads({}, {});
     const auto n = static_cast<double>(c.input_shape(0).elements());
     c.flops(n, n);
   }

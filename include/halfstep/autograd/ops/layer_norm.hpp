@@ -33,6 +33,7 @@ struct LayerNorm {
                              c.parameter_info(p).name, "' has ", c.parameter_info(p).elements, " elements");
     }
     c.output<T>(x);
+    c.backward_reads({0}, {});
     c.save<A>(x.rows());  // mean
     c.save<A>(x.rows());  // rstd
     const auto n = static_cast<double>(x.elements());

@@ -32,6 +32,7 @@ struct RmsNorm {
                              c.parameter_info(p).name, "' has ", c.parameter_info(p).elements, " elements");
     }
     c.output<T>(x);
+    c.backward_reads({0}, {});
     c.save<A>(x.rows());  // rstd
     const auto n = static_cast<double>(x.elements());
     c.flops(8.0 * n, 16.0 * n);

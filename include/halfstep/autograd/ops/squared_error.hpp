@@ -33,6 +33,7 @@ struct SquaredError {
                              ", which has ", y.elements(), " elements");
     }
     c.output<double>({});
+    c.backward_reads({0}, {});
     c.save<A>(y.elements());
     c.workspace(kernels::squared_error_blocks(y.elements()) * static_cast<std::int64_t>(sizeof(double)), 0);
     const auto n = static_cast<double>(y.elements());

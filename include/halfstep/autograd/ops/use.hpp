@@ -20,7 +20,10 @@ namespace autograd::ops {
 template <numeric::real_element T>
 struct Use {
   using A = numeric::accumulator_t<T>;
-  static void infer(Infer& c) { c.output<T>(c.parameter_info(0).shape); }
+  static void infer(Infer& c) {
+    c.output<T>(c.parameter_info(0).shape);
+    c.backward_reads({}, {});
+  }
   static void forward(Forward& c) {
     const auto values = c.parameter<T>(0);
     std::memcpy(c.output<T>(), values.data(), static_cast<std::size_t>(c.output_shape().elements()) * sizeof(T));
