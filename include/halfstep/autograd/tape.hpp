@@ -9,6 +9,7 @@
 #include <initializer_list>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <halfstep/autograd/graph.hpp>
@@ -85,14 +86,13 @@ class Tape {
   ///
   /// Before the ops that read them: what was recorded without a sink has no gradients to send.
   void attach(tensor::ParameterTable& parameters, tensor::Sink& sink) {
-    std::erase_if(graph_.bindings, [&](const auto& binding) { return binding.table == &parameters; });
-    graph_.bindings.push_back({&parameters, &sink, std::vector<autograd::Leaf>(parameters.size())});
+    unbind([&](const auto& binding) { return binding.table == &parameters; });
+    graph_.bindings.push_back({&parameters, &sink, std::move(spare_leaves_)});
+    graph_.bindings.back().leaves.assign(parameters.size(), {});
   }
   /// Nothing happens if another sink has taken the place of `sink`.
   void detach(const tensor::ParameterTable& parameters, const tensor::Sink& sink) {
-    std::erase_if(graph_.bindings, [&](const auto& binding) {
-      return binding.table == &parameters && binding.sink == &sink;
-    });
+    unbind([&](const auto& binding) { return binding.table == &parameters && binding.sink == &sink; });
   }
 
   /// What a gradient of the loss is multiplied by from the start: a power of two, fixed by the window
@@ -232,6 +232,17 @@ class Tape {
   void release_gradient(std::int32_t index);
   void add(numeric::DType dtype, std::int64_t elements, const void* x, const void* y, void* out);
 
+  /// Ends the bindings that `ends` says. The next one takes over the memory: windows attach and
+  /// detach in every step.
+  template <class Ends>
+  void unbind(const Ends& ends) {
+    std::erase_if(graph_.bindings, [&](auto& binding) {
+      if (!ends(binding)) return false;
+      spare_leaves_ = std::move(binding.leaves);
+      return true;
+    });
+  }
+
   [[nodiscard]] Mark mark() const {
     return {graph_.nodes.size(), graph_.values.size(), graph_.links.size(), graph_.parameters.size(),
             graph_.saved.size(), graph_.payloads.size()};
@@ -251,6 +262,7 @@ class Tape {
   Mode mode_;
   core::Ledger dry_ledger_;
   autograd::Graph graph_;
+  std::vector<autograd::Leaf> spare_leaves_;
   std::vector<autograd::Segment> segments_;
   std::size_t segments_used_ = 0;
   bool inside_segment_ = false;
