@@ -89,6 +89,7 @@ CrossEntropySum cross_entropy(const core::Compute& compute, std::span<const A> l
   }
   const auto rows = static_cast<std::int64_t>(targets.size());
   if (rows == 0) return result;
+  const core::PhaseScope phase(compute.counters, core::Phase::head);
   std::atomic<std::int64_t> correct{0};
   const auto body = HALFSTEP_PICK(compute.isa, cross_entropy_forward<A>);
   compute.parallel(rows, detail::softmax_grain(classes),
@@ -128,6 +129,7 @@ void cross_entropy_backward(const core::Compute& compute, std::span<const A> log
                            "; lse wants one for a row, gradient one for a logit.");
   }
   if (targets.empty()) return;
+  const core::PhaseScope phase(compute.counters, core::Phase::head);
   const auto body = HALFSTEP_PICK(compute.isa, cross_entropy_backward<A, G>);
   compute.parallel(static_cast<std::int64_t>(targets.size()), detail::softmax_grain(classes),
                    [&](std::int64_t begin, std::int64_t end, int) {

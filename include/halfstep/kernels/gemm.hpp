@@ -217,6 +217,7 @@ requires(numeric::real_element<E> &&
                            " threads. Was it sized for another shape or path?");
   }
   if (a.rows == 0 || b.cols == 0) return;
+  const core::PhaseScope phase(compute.counters, core::Phase::products);
   const auto path = detail::gemm_path<E, C>(gemm_isa<E>(compute.isa));
   auto address = reinterpret_cast<std::uintptr_t>(workspace.data());
   std::byte* const aligned = workspace.data() + (-address & 63U);
