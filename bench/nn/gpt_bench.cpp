@@ -70,7 +70,7 @@ void GptStep(benchmark::State& state) {
     auto window = accumulator.begin(tape, iteration++, {.micro_batches = 1, .rows = size.rows, .targets_per_row = size.context});
     for (const auto micro : window) {
       tape.begin(micro);
-      window.backward(tape, hs::cross_entropy(gpt(tape, inputs), targets));
+      window.backward(tape, gpt.loss(tape, inputs, targets));
     }
     const auto start = __builtin_ia32_rdtsc();
     benchmark::DoNotOptimize(optimizer.step(std::move(window).unscale().clip_norm(1.0F), 1e-4F).norm);

@@ -57,6 +57,7 @@ struct Node {
   std::size_t payload = 0;
   std::int32_t segment = -1; ///< the recompute segment that this node stands for, or none
   std::uint32_t passes = 0;  ///< bit i: input i's gradient is output 0's
+  bool wants_gradient = false;  ///< backward may be called
   std::int64_t workspace_forward = 0, workspace_backward = 0;
   double flops_forward = 0.0, flops_backward = 0.0;
 };

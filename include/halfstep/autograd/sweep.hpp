@@ -42,6 +42,7 @@ inline std::uint32_t Tape::record_node(const autograd::Op& op, std::span<const A
     }
     read_parameters(parameters, wants);
     wants = wants && record_ == Record::gradients;
+    node.wants_gradient = wants;
     // Payloads start at multiples of 16, which new memory of a vector is aligned to.
     graph_.payloads.resize(node.payload + (payload.size() + 15) / 16 * 16);
     std::memcpy(graph_.payloads.data() + node.payload, payload.data(), payload.size());
@@ -49,7 +50,7 @@ inline std::uint32_t Tape::record_node(const autograd::Op& op, std::span<const A
 
     autograd::Infer infer(graph_, id);
     op.infer(infer);
-    run_forward(id, wants);
+    run_forward(id);
   } catch (...) {
     rewind(before);
     throw;
@@ -91,8 +92,9 @@ inline void Tape::read_parameters(std::span<const AnyParameter> parameters, bool
   }
 }
 
-inline void Tape::run_forward(std::uint32_t id, bool wants) {
+inline void Tape::run_forward(std::uint32_t id) {
   autograd::Node& node = graph_.nodes[id];
+  const bool wants = node.wants_gradient;
   for (std::uint32_t i = 0; i < node.outputs.count; ++i) {
     auto& value = graph_.values[node.outputs.first + i];
     value.wants_gradient = wants;

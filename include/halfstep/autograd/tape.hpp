@@ -223,7 +223,7 @@ class Tape {
   void verify_segment(const autograd::Segment& segment, const Mark& before, std::uint32_t output) const;
   void forget_uses(std::size_t first_parameter);
   void read_parameters(std::span<const AnyParameter> parameters, bool& wants);
-  void run_forward(std::uint32_t id, bool wants);
+  void run_forward(std::uint32_t id);
   void sweep(std::uint32_t first, std::uint32_t last);
   void sweep_node(std::uint32_t id);
   void merge(std::uint32_t value, std::int32_t contribution);

@@ -78,6 +78,7 @@ struct GemmBlock {
   std::int64_t ldc;
   bool first, last;  ///< whether chains start, and end, here
   bool accumulate;
+  bool resume;  ///< the first chains start from what C holds
   GemmPlan plan;
   Number* packed_b;
   Number* packed_a;
