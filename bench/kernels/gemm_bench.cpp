@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Matrix products of a layer's shapes, packing included. items/s counts 2 M N K operations; FmaLoop
 // is what the path's registers can do at most, so the quotient is the share of it that is reached.
+#include <algorithm>
 #include <cstddef>
 #include <vector>
 
@@ -8,6 +9,8 @@
 
 #include <halfstep/core/pool.hpp>
 #include <halfstep/kernels/gemm.hpp>
+
+#include "../core/ceiling.hpp"
 
 HALFSTEP_BEGIN_TARGET(AVX512)
 namespace halfstep::inline HALFSTEP_CONFIG::kernels::detail::avx512 {
@@ -89,6 +92,39 @@ BENCHMARK(Gemm<float, Isa::avx2>)->Apply(shapes);
 BENCHMARK(Gemm<bf16, Isa::avx512>)->Apply(shapes);
 BENCHMARK(Gemm<bf16, Isa::avx512_bf16>)->Apply(shapes);
 BENCHMARK(Gemm<fp16, Isa::avx512>)->Apply(shapes);
+
+// y = x W^T as a layer has it, on the process's own path and all threads, y in x's format.
+// `of_fma` is the share of the FMA loop measured in the same process on as many threads.
+template <class E>
+void BestGemm(benchmark::State& state) {
+  const std::int64_t m = state.range(0), n = state.range(1), k = state.range(2);
+  halfstep::core::ThreadPool pool;
+  const halfstep::core::Compute compute{.pool = &pool};
+  static const double ceiling = [] {
+    const auto c = halfstep_bench::measure_ceiling();
+    return std::max(c.avx2_gflops, c.avx512_gflops);
+  }();
+  const std::vector<E> x(static_cast<std::size_t>(m * k), E(0.5F)), w(static_cast<std::size_t>(k * n), E(0.25F));
+  std::vector<E> y(static_cast<std::size_t>(m * n));
+  std::vector<std::byte> workspace(
+      static_cast<std::size_t>(kernels::gemm_workspace<E>(compute, m, n, k)));
+  for (auto _ : state) {
+    kernels::gemm(compute, halfstep::core::row_major(x.data(), m, k),
+                  halfstep::core::row_major(w.data(), n, k).transposed(), y.data(), n, {}, workspace);
+    benchmark::ClobberMemory();
+  }
+  const double gflop = 2e-9 * static_cast<double>(m * n * k);
+  state.counters["GFLOP/s"] = benchmark::Counter(gflop, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["of_fma"] = benchmark::Counter(gflop / ceiling, benchmark::Counter::kIsIterationInvariantRate);
+}
+void best_shapes(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"m", "n", "k"})->UseRealTime();
+  bench->Args({1024, 3072, 768})->Args({2048, 1536, 384})->Args({1024, 1024, 1024})->Args({4096, 384, 384});
+}
+BENCHMARK(BestGemm<float>)->Apply(best_shapes);
+BENCHMARK(BestGemm<bf16>)->Apply(best_shapes);
+BENCHMARK(BestGemm<fp16>)->Apply(best_shapes);
+
 BENCHMARK(Gemm<float, Isa::portable>)->Args({100, 100, 100, 1, 0});
 BENCHMARK(Gemm<bf16, Isa::portable>)->Args({100, 100, 100, 1, 0});
 

@@ -17,6 +17,9 @@
                                    const std::type_identity_t<GemmOptions<E>>&, std::span<std::byte>);  \
   HALFSTEP_KERNELS std::int64_t gemm_workspace<E>(const core::Compute&, std::int64_t, std::int64_t,     \
                                                   std::int64_t);                                        \
+  HALFSTEP_KERNELS CrossEntropySum head_loss<E>(                                                        \
+      const core::Compute&, core::MatrixView<const E>, core::MatrixView<const E>,                       \
+      std::span<const std::int32_t>, A, E*, A*, std::span<std::byte>, const HeadLossOptions&);          \
   HALFSTEP_KERNELS void linear_backward_bias<E>(const core::Compute&, core::MatrixView<const E>,        \
                                                 std::span<A>, Write);                                   \
   HALFSTEP_KERNELS void add<E>(const core::Compute&, std::span<const E>, std::span<const E>,            \

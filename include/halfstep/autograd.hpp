@@ -19,6 +19,7 @@
 #include <halfstep/autograd/ops/dropout.hpp>
 #include <halfstep/autograd/ops/embedding.hpp>
 #include <halfstep/autograd/ops/gelu.hpp>
+#include <halfstep/autograd/ops/head_loss.hpp>
 #include <halfstep/autograd/ops/layer_norm.hpp>
 #include <halfstep/autograd/ops/linear.hpp>
 #include <halfstep/autograd/ops/multiply.hpp>

@@ -13,6 +13,7 @@
 #include <halfstep/kernels/gelu.hpp>
 #include <halfstep/kernels/gemm.hpp>
 #include <halfstep/kernels/gradient_pass.hpp>
+#include <halfstep/kernels/head_loss.hpp>
 #include <halfstep/kernels/held.hpp>
 #include <halfstep/kernels/layer_norm.hpp>
 #include <halfstep/kernels/linear.hpp>

@@ -19,6 +19,7 @@
 #include <halfstep/autograd/ops/dropout.hpp>
 #include <halfstep/autograd/ops/embedding.hpp>
 #include <halfstep/autograd/ops/gelu.hpp>
+#include <halfstep/autograd/ops/head_loss.hpp>
 #include <halfstep/autograd/ops/layer_norm.hpp>
 #include <halfstep/autograd/ops/linear.hpp>
 #include <halfstep/autograd/ops/multiply.hpp>
@@ -98,6 +99,13 @@ const std::map<std::string, std::function<std::vector<GradientReport>()>> checks
     {"gelu", [] {
        return std::vector{check({4, 9}, 1, [](const Model& m, hs::Tape& t) { return judge(gelu(use(t, m.x))); }),
                           check({4, 9}, 1, [](const Model& m, hs::Tape& t) { return judge(gelu_erf(use(t, m.x))); })};
+     }},
+    {"head_loss", [] {
+       return std::vector{check({10, 5}, 7, [](const Model& m, hs::Tape& t) { return head_loss(use(t, m.x), m.w, targets); }),
+                          check({10, 5}, 7, [](const Model& m, hs::Tape& t) {  // two losses on one head
+                            const auto first = head_loss(use(t, m.x), m.w, targets);
+                            return first + head_loss(use(t, m.y), m.w, std::vector<std::int32_t>(10, 6));
+                          })};
      }},
     {"layer_norm", [] {
        return std::vector{check({5, 7}, 7, [](const Model& m, hs::Tape& t) { return judge(layer_norm(use(t, m.x), m.b)); }),
@@ -240,3 +248,95 @@ TEST(Ops, AttentionTakesMemoryLinearInTokensByTheLedger) {
     EXPECT_LE(workspace(2 * length), 2.1 * workspace(length)) << length;
   }
 }
+
+namespace {
+
+struct HeadResult {
+  std::vector<float> x, w;
+  double sum = 0.0;
+  std::uint64_t flops = 0;
+};
+
+/// The gradients and the products of a loss on a head whose weight an embedding uses too.
+template <class T, class Make>
+HeadResult head(const Make& make, double seed, hs::Record record = hs::Record::gradients) {
+  hs::Runtime runtime({.threads = 2, .seed = 5});
+  hs::Parameters<T> parameters(runtime);
+  const auto w = parameters.add("w", {7, 24}, hs::Role::weight, hs::Init::normal(0.7F));
+  const auto p = parameters.add("p", {10, 24}, hs::Role::weight, hs::Init::normal(0.7F));
+  hs::Tape tape(runtime);
+  hs::Gradients<T> gradients(parameters, tape);
+  tape.set_seed(seed);
+  tape.begin({0, 0, 0, 1}, record);
+  const hs::Loss loss = make(embedding(tape, w, p, tokens), w, tape);
+  HeadResult result;
+  result.sum = loss.sum;
+  if (record == hs::Record::gradients) {
+    tape.backward(loss);
+    result.x.assign(gradients[p].begin(), gradients[p].end());
+    result.w.assign(gradients[w].begin(), gradients[w].end());
+  }
+  result.flops = runtime.counters().flops;
+  return result;
+}
+
+/// Doubles the gradient, and nothing else: an upstream that no step's seed foresees.
+struct Doubled {
+  static void infer(hs::autograd::Infer& c) { c.output<double>({}); }
+  static void forward(hs::autograd::Forward& c) { *c.output<double>() = 2.0 * *c.input<double>(0); }
+  static void backward(hs::autograd::Backward& c) {
+    *c.input_gradient<double>(0) = 3.0 * *c.output_gradient<double>();
+  }
+  static constexpr hs::autograd::Op op{"doubled", &infer, &forward, &backward};
+};
+hs::Loss doubled(hs::Tape& tape, const hs::Loss& loss) {
+  const auto id = tape.record(Doubled::op, {loss.variable}, {}, hs::autograd::NoPayload{});
+  return {tape.handle<double>(id), 2.0 * loss.sum, loss.count};
+}
+
+template <class T>
+class FusedHead : public testing::Test {};
+using Formats = testing::Types<float, hs::bf16, hs::fp16>;
+TYPED_TEST_SUITE(FusedHead, Formats);
+
+const auto apart = [](auto x, auto w, hs::Tape&) { return cross_entropy(logits(x, w), targets); };
+const auto fused = [](auto x, auto w, hs::Tape&) { return head_loss(x, w, targets); };
+
+TYPED_TEST(FusedHead, HasTheBitsOfLogitsAndCrossEntropy) {
+  const auto expected = head<TypeParam>(apart, 0.25), found = head<TypeParam>(fused, 0.25);
+  EXPECT_EQ(found.sum, expected.sum);
+  EXPECT_EQ(found.x, expected.x);
+  EXPECT_EQ(found.w, expected.w);
+  EXPECT_EQ(found.flops, expected.flops) << "a product was computed twice";
+  EXPECT_NE(head<TypeParam>(fused, 0.5).x, expected.x);
+}
+
+TYPED_TEST(FusedHead, IsRightForAnotherUpstreamGradientThanTheSeed) {
+  const auto other = [](const auto& make) {
+    return [&make](auto x, auto w, hs::Tape& tape) { return doubled(tape, make(x, w, tape)); };
+  };
+  const auto expected = head<TypeParam>(other(apart), 0.25), found = head<TypeParam>(other(fused), 0.25);
+  EXPECT_EQ(found.x, expected.x);
+  EXPECT_EQ(found.w, expected.w);
+  EXPECT_GT(found.flops, expected.flops) << "the gradients of the seed were taken";
+  EXPECT_NE(found.x, head<TypeParam>(fused, 0.25).x);
+}
+
+TYPED_TEST(FusedHead, BearsTwoLosses) {
+  const auto two = [](const auto& make) {
+    return [&make](auto x, auto w, hs::Tape& tape) { return make(x, w, tape) + doubled(tape, make(x, w, tape)); };
+  };
+  const auto expected = head<TypeParam>(two(apart), 0.25), found = head<TypeParam>(two(fused), 0.25);
+  EXPECT_EQ(found.sum, expected.sum);
+  EXPECT_EQ(found.x, expected.x);
+  EXPECT_EQ(found.w, expected.w);
+}
+
+TYPED_TEST(FusedHead, ComputesNoGradientWhereNothingIsRecorded) {
+  const auto nothing = head<TypeParam>(fused, 0.25, hs::Record::nothing);
+  EXPECT_EQ(nothing.flops, 2U * 10 * 24 * 7);
+  EXPECT_EQ(head<TypeParam>(fused, 0.25).flops, 3 * nothing.flops);
+  EXPECT_EQ(nothing.sum, head<TypeParam>(fused, 0.25).sum);
+}
+
+}  // namespace

@@ -115,6 +115,33 @@ TYPED_TEST(Gemm, ChainsContinueWhereKIsCut) {
   });
 }
 
+TYPED_TEST(Gemm, AProductThatResumesHasTheBitsOfTheWhole) {
+  using E = TypeParam;
+  using A = accumulator_t<E>;
+  every_compute([](const Compute& compute, const std::string& name) {
+    for (const std::int64_t m : {1, 5, 12, 13, 30}) {
+      for (const std::int64_t n : {1, 15, 32, 37}) {
+        const std::int64_t k = 75, first = 22;
+        Guarded<E> a(values<E>(m * k, 1)), b(values<E>(k * n, 2));
+        Guarded<A> whole(m * n), parts(m * n), from_zero(m * n);
+        Guarded<std::byte> workspace(halfstep::kernels::gemm_workspace<E>(compute, m, n, k));
+        const auto va = view<E>(a.data(), m, k, true), vb = view<E>(b.data(), k, n, false);
+        const auto multiply = [&](std::int64_t begin, std::int64_t end, Guarded<A>& c, bool resume) {
+          halfstep::kernels::gemm(compute, va.block(0, begin, m, end - begin),
+                                  vb.block(begin, 0, end - begin, n), c.data(), n,
+                                  {.resume = resume}, workspace);
+        };
+        multiply(0, k, whole, false);
+        multiply(0, first, parts, false);
+        multiply(first, k, parts, true);
+        multiply(first, k, from_zero, false);
+        ASSERT_SAME_BITS(parts.copy(), whole.copy()) << name << ": " << m << " x " << n;
+        ASSERT_NE(cases::difference(from_zero.copy(), whole.copy()), "") << name;
+      }
+    }
+  });
+}
+
 TYPED_TEST(Gemm, ColumnsAreCutIntoBlocks) {
   check<TypeParam, accumulator_t<TypeParam>>({3, 2100, 1025, false, true, true}, widest(),
                                              "widest");
@@ -281,6 +308,15 @@ TEST(GemmErrors, NameTheSizesAndTheLikelyCause) {
             "gemm: rows of c are 4 elements apart, but have 5.");
   const auto text = message_of<ShapeError>([&] { multiply(3, 5, std::span(workspace).first(8)); });
   EXPECT_NE(text.find("the workspace has 8 bytes; wanted "), std::string::npos) << text;
+  const std::vector<bf16> h(100);
+  std::vector<bf16> c(100);
+  EXPECT_EQ(message_of<halfstep::OptionError>([&] {
+              halfstep::kernels::gemm(portable(), view(h.data(), 2, 3, false),
+                                      view(h.data(), 3, 5, false), c.data(), 5, {.resume = true},
+                                      workspace);
+            }),
+            "gemm: resume wants C in the accumulator's type, whose chains go on, and no "
+            "accumulate. Is C a gradient in 16 bits?");
 }
 
 }  // namespace

@@ -123,6 +123,19 @@ TEST(Gpt, FirstLossIsNearTheLogarithmOfTheVocabulary) {
 }
 
 // A causal model: what is said at a position does not depend on what comes after it.
+TEST(Gpt, LossIsThatOfItsLogitsBitForBit) {
+  hs::Runtime runtime({.threads = 2});
+  hs::Parameters<hs::bf16> parameters(runtime);
+  const hs::nn::Gpt<hs::bf16> gpt(parameters, {.vocabulary = 50, .context = 16, .layers = 1, .heads = 2, .width = 32});
+  hs::Tape tape(runtime);
+  tape.begin({0, 0, 0, 2});
+  const auto ids = some_tokens(32, 50), targets = some_tokens(32, 50, 9);
+  const hs::Loss apart = hs::cross_entropy(gpt(tape, ids), targets), loss = gpt.loss(tape, ids, targets);
+  EXPECT_EQ(loss.sum, apart.sum);
+  EXPECT_EQ(loss.count, 32.0);
+  EXPECT_NE(gpt.loss(tape, ids, ids).sum, apart.sum);
+}
+
 TEST(Gpt, LogitsBeforeAChangedTokenKeepTheirBits) {
   constexpr int vocabulary = 13, length = 17, rows = 2;
   hs::Runtime runtime;

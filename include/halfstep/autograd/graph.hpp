@@ -67,6 +67,7 @@ struct Node {
   std::int32_t segment = -1; ///< the recompute segment that this node stands for and that runs again
   std::uint32_t passes = 0;  ///< bit i: input i's gradient is output 0's
   std::uint32_t reads_inputs = ~0U, reads_outputs = ~0U;  ///< bit i: backward reads its values
+  bool wants_gradient = false;  ///< backward may be called
   std::int64_t workspace_forward = 0, workspace_backward = 0;
   double flops_forward = 0.0, flops_backward = 0.0;
 };

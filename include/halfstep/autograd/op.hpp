@@ -62,6 +62,8 @@ class Context {
   [[nodiscard]] const core::Compute& compute() const { return graph_.compute; }
   /// The micro-batch that the tape began with: its first sample keys random draws.
   [[nodiscard]] const MicroBatch& micro() const { return graph_.micro; }
+  /// Whether backward may be called: false where nothing is recorded or nothing wants a gradient.
+  [[nodiscard]] bool wants_gradient() const { return node().wants_gradient; }
   /// True while a segment runs again in the backward pass.
   [[nodiscard]] bool is_replay() const { return graph_.replaying; }
 

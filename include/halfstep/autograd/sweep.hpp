@@ -40,6 +40,7 @@ inline std::uint32_t Tape::record_node(const autograd::Op& op, std::span<const A
     }
     read_parameters(parameters, wants);
     wants = wants && record_ == Record::gradients;
+    node.wants_gradient = wants;
     // Payloads start at multiples of 16, which new memory of a vector is aligned to.
     graph_.payloads.resize(node.payload + (payload.size() + 15) / 16 * 16);
     std::memcpy(graph_.payloads.data() + node.payload, payload.data(), payload.size());
@@ -48,7 +49,7 @@ inline std::uint32_t Tape::record_node(const autograd::Op& op, std::span<const A
     autograd::Infer infer(graph_, id);
     op.infer(infer);
     const bool computed = log_op(id, wants);
-    run_forward(id, wants, computed);
+    run_forward(id, computed);
     if (computed) log_values(id);
   } catch (...) {
     rewind(before);
@@ -92,8 +93,9 @@ inline void Tape::read_parameters(std::span<const AnyParameter> parameters, bool
 }
 
 // An op that is not computed is one of a segment's second run whose values no backward reads.
-inline void Tape::run_forward(std::uint32_t id, bool wants, bool computed) {
+inline void Tape::run_forward(std::uint32_t id, bool computed) {
   autograd::Node& node = graph_.nodes[id];
+  const bool wants = node.wants_gradient;
   using Phase = core::Event::Phase;
   ledger().set_event({graph_.replaying ? Phase::replay : Phase::forward, node.op->name, id});
   for (std::uint32_t i = 0; i < node.outputs.count; ++i) {

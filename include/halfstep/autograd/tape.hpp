@@ -12,6 +12,7 @@
 #include <limits>
 #include <span>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <halfstep/autograd/graph.hpp>
@@ -94,14 +95,13 @@ class Tape {
   ///
   /// Before the ops that read them: what was recorded without a sink has no gradients to send.
   void attach(tensor::ParameterTable& parameters, tensor::Sink& sink) {
-    std::erase_if(graph_.bindings, [&](const auto& binding) { return binding.table == &parameters; });
-    graph_.bindings.push_back({&parameters, &sink, std::vector<autograd::Leaf>(parameters.size())});
+    unbind([&](const auto& binding) { return binding.table == &parameters; });
+    graph_.bindings.push_back({&parameters, &sink, std::move(spare_leaves_)});
+    graph_.bindings.back().leaves.assign(parameters.size(), {});
   }
   /// Nothing happens if another sink has taken the place of `sink`.
   void detach(const tensor::ParameterTable& parameters, const tensor::Sink& sink) {
-    std::erase_if(graph_.bindings, [&](const auto& binding) {
-      return binding.table == &parameters && binding.sink == &sink;
-    });
+    unbind([&](const auto& binding) { return binding.table == &parameters && binding.sink == &sink; });
   }
 
   /// What a gradient of the loss is multiplied by from the start: a power of two, fixed by the window
@@ -294,7 +294,7 @@ class Tape {
                       std::span<const std::uint32_t> given) const;
   void forget_uses(std::size_t first_parameter);
   void read_parameters(std::span<const AnyParameter> parameters, bool& wants);
-  void run_forward(std::uint32_t id, bool wants, bool computed);
+  void run_forward(std::uint32_t id, bool computed);
   void sweep(std::uint32_t first, std::uint32_t last);
   void sweep_node(std::uint32_t id);
   void merge(std::uint32_t value, std::int32_t contribution);
@@ -302,6 +302,17 @@ class Tape {
   void pass_leaf(const autograd::ParameterRef& ref);
   void release_gradient(std::int32_t index);
   void add(numeric::DType dtype, std::int64_t elements, const void* x, const void* y, void* out);
+
+  /// Ends the bindings that `ends` says. The next one takes over the memory: windows attach and
+  /// detach in every step.
+  template <class Ends>
+  void unbind(const Ends& ends) {
+    std::erase_if(graph_.bindings, [&](auto& binding) {
+      if (!ends(binding)) return false;
+      spare_leaves_ = std::move(binding.leaves);
+      return true;
+    });
+  }
 
   [[nodiscard]] Mark mark() const {
     return {graph_.nodes.size(), graph_.values.size(), graph_.links.size(), graph_.parameters.size(),
@@ -322,6 +333,7 @@ class Tape {
   bool own_account_;
   core::Ledger dry_ledger_{true};
   autograd::Graph graph_;
+  std::vector<autograd::Leaf> spare_leaves_;
   std::deque<autograd::Segment> segments_;  // one that runs stays where it is while others are added
   std::size_t segments_used_ = 0;
   Frame frame_;

@@ -52,8 +52,8 @@ class Signal {
       syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
     }
   }
-  /// Spins for that many ticks of the time-stamp counter, then sleeps.
-  void wait(std::uint64_t spin_ticks) {
+  /// Spins for that many ticks of the time-stamp counter, then sleeps. Returns the ticks it took.
+  std::uint64_t wait(std::uint64_t spin_ticks) {
     const std::uint64_t start = __builtin_ia32_rdtsc();
     std::uint64_t yield_at = yield_ticks;
     while (word_.load(std::memory_order_acquire) != posted) {
@@ -70,6 +70,7 @@ class Signal {
       __builtin_ia32_pause();
     }
     word_.store(idle, std::memory_order_relaxed);
+    return __builtin_ia32_rdtsc() - start;
   }
 
  private:
@@ -160,12 +161,14 @@ class ThreadPool {
     for (int number = 1; number < parts; ++number)
       worker(number).signal.post();
     work(0);
-    done_.wait(spin_ticks_);
+    waited_ += done_.wait(spin_ticks_);
     if (failed_.load(std::memory_order_relaxed)) rethrow_first();
   }
 
   /// Ranges that each worker has finished so far. Read it between runs.
   [[nodiscard]] std::span<const std::uint64_t> tasks_per_worker() const { return tasks_; }
+  /// Ticks of the time-stamp counter for which callers had finished their part and others had not.
+  [[nodiscard]] std::uint64_t waited_ticks() const { return waited_; }
 
  private:
   /// Ticks of the time-stamp counter, which counts 2 to 4 a nanosecond: 25 to 50 microseconds.
@@ -265,6 +268,7 @@ class ThreadPool {
   void* context_ = nullptr;
   std::int64_t count_ = 0;
   int parts_ = 0;
+  std::uint64_t waited_ = 0;
   std::unique_ptr<Worker[]> workers_;
   std::vector<std::uint64_t> tasks_;
   std::atomic<pthread_t> user_{nobody};

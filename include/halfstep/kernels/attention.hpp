@@ -185,6 +185,7 @@ void attention(const core::Compute& compute, const AttentionShape& shape, std::s
                std::span<std::byte> workspace, const AttentionDropout& dropout = {}) {
   using A = numeric::accumulator_t<E>;
   detail::check_attention("attention", shape, qkv.size(), out.size(), lse.size());
+  const core::PhaseScope phase(compute.counters, core::Phase::attention);
   const detail::AttentionLayout layout(shape, false);
   A* work = detail::attention_memory<A>("attention", layout, compute.threads(), workspace);
   using Mask = detail::DropoutMask<A>;
@@ -228,6 +229,7 @@ void attention_backward(const core::Compute& compute, const AttentionShape& shap
   const char* function = "attention_backward";
   detail::check_attention(function, shape, qkv.size(), out.size(), lse.size());
   detail::check_attention(function, shape, dqkv.size(), dout.size(), lse.size());
+  const core::PhaseScope phase(compute.counters, core::Phase::attention);
   const detail::AttentionLayout layout(shape, true);
   A* work = detail::attention_memory<A>(function, layout, compute.threads(), workspace);
   using Mask = detail::DropoutMask<A>;

@@ -60,6 +60,18 @@ namespace detail {
   return std::max<std::int64_t>(1, 4096 / classes);
 }
 
+/// The sum of the losses whose target is not ignored, in double: row r in lane r mod 16.
+template <std::floating_point A>
+[[nodiscard]] double sum_of_losses(const core::Compute& compute, std::span<const A> losses,
+                                   std::span<const std::int32_t> targets, std::int32_t ignore) {
+  double sum = 0;
+  const auto total = HALFSTEP_PICK(compute.isa, cross_entropy_total<A>);
+  compute.parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
+    total(losses.data(), targets.data(), ignore, &sum, std::ssize(losses));
+  });
+  return sum;
+}
+
 }  // namespace detail
 
 /// losses[r] = lse(logits[r]) - logits[r, targets[r]], and their sum.
@@ -89,6 +101,7 @@ CrossEntropySum cross_entropy(const core::Compute& compute, std::span<const A> l
   }
   const auto rows = static_cast<std::int64_t>(targets.size());
   if (rows == 0) return result;
+  const core::PhaseScope phase(compute.counters, core::Phase::head);
   std::atomic<std::int64_t> correct{0};
   const auto body = HALFSTEP_PICK(compute.isa, cross_entropy_forward<A>);
   compute.parallel(rows, detail::softmax_grain(classes),
@@ -97,10 +110,7 @@ CrossEntropySum cross_entropy(const core::Compute& compute, std::span<const A> l
                                      lse.data(), classes, begin, end);
                    });
   result.correct = correct;
-  const auto total = HALFSTEP_PICK(compute.isa, cross_entropy_total<A>);
-  compute.parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
-    total(losses.data(), targets.data(), options.ignore, &result.sum, rows);
-  });
+  result.sum = detail::sum_of_losses<A>(compute, losses, targets, options.ignore);
   return result;
 }
 
@@ -128,6 +138,7 @@ void cross_entropy_backward(const core::Compute& compute, std::span<const A> log
                            "; lse wants one for a row, gradient one for a logit.");
   }
   if (targets.empty()) return;
+  const core::PhaseScope phase(compute.counters, core::Phase::head);
   const auto body = HALFSTEP_PICK(compute.isa, cross_entropy_backward<A, G>);
   compute.parallel(static_cast<std::int64_t>(targets.size()), detail::softmax_grain(classes),
                    [&](std::int64_t begin, std::int64_t end, int) {

@@ -26,6 +26,14 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::kernels {
 
+/// What gemm does besides multiplying.
+template <class E>
+struct GemmOptions {
+  const E* bias = nullptr;  ///< [N], added to each row after its chain; null: none
+  bool accumulate = false;  ///< add to what C holds, instead of overwriting it
+  bool resume = false;      ///< chains go on from what C holds, of the accumulator's type, not from +0
+};
+
 namespace detail {
 
 /// The functions of one path.
@@ -53,7 +61,7 @@ template <class E, class C>
 
 template <class E, class C>
 void run_gemm(const core::Compute& compute, const GemmPath<E, C>& path, core::MatrixView<const E> a,
-              core::MatrixView<const E> b, const E* bias, C* c, std::int64_t ldc, bool accumulate,
+              core::MatrixView<const E> b, const GemmOptions<E>& options, C* c, std::int64_t ldc,
               std::byte* workspace) {
   using Number = numeric::accumulator_t<E>;
   const std::int64_t m = a.rows, n = b.cols, k = a.cols;
@@ -66,14 +74,15 @@ void run_gemm(const core::Compute& compute, const GemmPath<E, C>& path, core::Ma
   g.ranges = reinterpret_cast<ExponentRange*>(g.partials + g.plan.partials);
   if (g.plan.partials == 0) g.partials = nullptr;
   g.ldc = ldc;
-  g.accumulate = accumulate;
+  g.accumulate = options.accumulate;
+  g.resume = options.resume;
 
   const std::int64_t strips = core::divide_up(m, path.tile.rows);
   const std::int64_t block = g.plan.panels * path.tile.columns;
   for (std::int64_t j = 0; j < n; j += block) {
     const std::int64_t columns = std::min(block, n - j);
     const std::int64_t panels = core::divide_up(columns, path.tile.columns);
-    g.bias = bias == nullptr ? nullptr : bias + j;
+    g.bias = options.bias == nullptr ? nullptr : options.bias + j;
     g.c = c + j;
     std::int64_t k0 = 0;
     do {
@@ -170,13 +179,6 @@ template <class E>
   return plan.numbers() * static_cast<std::int64_t>(sizeof(Number)) + 63;
 }
 
-/// What gemm does besides multiplying.
-template <class E>
-struct GemmOptions {
-  const E* bias = nullptr;  ///< [N], added to each row after its chain; null: none
-  bool accumulate = false;  ///< add to what C holds, instead of overwriting it
-};
-
 /// C = A * B, or C += A * B.
 ///
 ///   a [M, K], b [K, N]  any strides: a transpose is a view (`transposed()`)
@@ -187,11 +189,12 @@ struct GemmOptions {
 /// ascending. For bf16 the members of each pair of p change places, 2q + 1 before 2q, and an odd K
 /// is padded with a zero, as VDPBF16PS has it. fp16 operands become floats, exactly. Then the bias
 /// is added, rounding in the accumulator's type; then, if `accumulate`, what C holds, rounding in
-/// that type again; then it rounds to C's format. All with subnormals read as zero and flushed.
+/// that type again; then it rounds to C's format. A product cut along k (of bf16 at an even place) into
+/// one that starts and others that `resume` has the bits of the whole. All with subnormals read as zero and flushed.
 ///
 /// 2 M N K operations. Neither allocates nor reads or writes beyond the matrices.
 /// @throws ShapeError if the inner sizes differ, a size is negative, ldc is below N, or the
-/// workspace is too small.
+/// workspace is too small; OptionError for `resume` with `accumulate`, or with C of 16 bits.
 template <class E, class C>
 requires(numeric::real_element<E> &&
          (std::is_same_v<C, E> ||
@@ -210,6 +213,10 @@ requires(numeric::real_element<E> &&
   if (ldc < b.cols) {
     core::fail<ShapeError>("gemm: rows of c are ", ldc, " elements apart, but have ", b.cols, ".");
   }
+  if (options.resume && (options.accumulate || sizeof(C) == 2)) {
+    core::fail<OptionError>("gemm: resume wants C in the accumulator's type, whose chains go on, and "
+                            "no accumulate. Is C a gradient in 16 bits?");
+  }
   const std::int64_t bytes = gemm_workspace<E>(compute, a.rows, b.cols, a.cols);
   if (std::ssize(workspace) < bytes) {
     core::fail<ShapeError>("gemm: the workspace has ", workspace.size(), " bytes; wanted ", bytes,
@@ -217,10 +224,11 @@ requires(numeric::real_element<E> &&
                            " threads. Was it sized for another shape or path?");
   }
   if (a.rows == 0 || b.cols == 0) return;
+  const core::PhaseScope phase(compute.counters, core::Phase::products);
   const auto path = detail::gemm_path<E, C>(gemm_isa<E>(compute.isa));
   auto address = reinterpret_cast<std::uintptr_t>(workspace.data());
   std::byte* const aligned = workspace.data() + (-address & 63U);
-  detail::run_gemm(compute, path, a, b, options.bias, c, ldc, options.accumulate, aligned);
+  detail::run_gemm(compute, path, a, b, options, c, ldc, aligned);
   if (compute.counters != nullptr) {
     ++compute.counters->products[static_cast<std::size_t>(path.isa)];
     compute.counters->flops += 2 * static_cast<std::uint64_t>(a.rows) *

@@ -10,6 +10,7 @@
 
 #include <halfstep/autograd/ops/dropout.hpp>
 #include <halfstep/autograd/ops/embedding.hpp>
+#include <halfstep/autograd/ops/head_loss.hpp>
 #include <halfstep/autograd/ops/linear.hpp>
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/autograd/variable.hpp>
@@ -89,14 +90,24 @@ struct Gpt {
   /// x [rows, positions, width] -> logits [rows, positions, vocabulary], of the next token.
   [[nodiscard]] Variable<Logits> head(Variable<T> x) const { return logits(norm(x), tokens.table); }
 
+  /// The loss of these tokens against the next ones, one target for each; -1: none. The bits of
+  /// cross_entropy(operator()(…), targets), but logits never exist all at a time.
+  [[nodiscard]] Loss loss(Tape& tape, std::span<const std::int32_t> ids,
+                          std::span<const std::int32_t> targets) const {
+    return head_loss(norm(body(tape, ids)), tokens.table, targets);
+  }
+
   /// All of it: logits [rows, positions, vocabulary].
   [[nodiscard]] Variable<Logits> operator()(Tape& tape, std::span<const std::int32_t> ids) const {
-    Variable<T> x = embed(tape, ids);
-    for (const Block<T>& block : blocks) x = block(x);
-    return head(x);
+    return head(body(tape, ids));
   }
 
  private:
+  [[nodiscard]] Variable<T> body(Tape& tape, std::span<const std::int32_t> ids) const {
+    Variable<T> x = embed(tape, ids);
+    for (const Block<T>& block : blocks) x = block(x);
+    return x;
+  }
   [[nodiscard]] static const GptOptions& checked(const GptOptions& options) {
     const auto positive = [](const char* name, int value) {
       if (value < 1) core::fail<OptionError>("nn::Gpt: ", name, " is ", value, "; wanted at least 1");

@@ -161,6 +161,10 @@ inline float max_of(Floats a) {
   return _mm_cvtss_f32(_mm_max_ss(r, _mm_movehdup_ps(r)));
 }
 
+/// Lanes 2 i and 2 i + 1 change places.
+inline Floats swap_neighbours(Floats a) {
+  return {_mm256_permute_ps(a.lo, 0xB1), _mm256_permute_ps(a.hi, 0xB1)};
+}
 /// Row i becomes column i.
 inline void transpose(__m256 (&r)[8]) {
   __m256 t[8], u[8];

@@ -26,6 +26,12 @@ inline Floats add_products_of_pairs(Floats a, Floats b, Floats c) {
   return {_mm512_dpbf16_ps(c.v, (__m512bh)a.v, (__m512bh)b.v)};
 }
 
+/// Numbers of bf16 as the low and the high halves of 32-bit lanes.
+inline Floats join_pairs(Floats low, Floats high) {
+  const __m512i shifted = _mm512_srli_epi32(_mm512_castps_si512(low.v), 16);
+  return {_mm512_castsi512_ps(_mm512_or_si512(shifted, _mm512_castps_si512(high.v)))};
+}
+
 #include <halfstep/kernels/detail/lanes.inc>
 
 #include <halfstep/kernels/detail/gemm.inc>

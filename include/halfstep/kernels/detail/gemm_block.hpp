@@ -22,10 +22,7 @@ struct GemmTile {
 /// k is cut where two panels still fit a 2 MB L2 beside a block of A; chains go on from the stored
 /// partial sums. Even, so that no pair of bf16 is cut.
 inline constexpr std::int64_t gemm_depth = 2048;
-/// k within the innermost loops: a panel of B of that depth is read from L2 once per block of A.
-inline constexpr std::int64_t gemm_inner_depth = 512;
-inline constexpr std::int64_t gemm_strips = 16;  ///< strips of A in a block, at most
-inline constexpr std::int64_t gemm_a_block = std::int64_t{192} << 10;   ///< and numbers in it
+inline constexpr std::int64_t gemm_a_block = std::int64_t{192} << 10;   ///< numbers of packed A
 inline constexpr std::int64_t gemm_b_block = std::int64_t{2048} << 10;  ///< numbers of packed B
 
 /// The cut of one product, and the numbers (of the accumulator's type) that its workspace holds.
@@ -54,10 +51,9 @@ struct GemmPlan {
   const std::int64_t all_panels = core::divide_up(n, tile.columns);
   const std::int64_t all_strips = core::divide_up(m, tile.rows);
   plan.panels = std::clamp<std::int64_t>(gemm_b_block / (plan.depth * tile.columns), 1, all_panels);
-  plan.strips = std::clamp<std::int64_t>(gemm_a_block / (plan.depth * tile.rows), 1,
-                                         std::min(gemm_strips, all_strips));
+  plan.strips = std::clamp<std::int64_t>(gemm_a_block / (plan.depth * tile.rows), 1, all_strips);
   plan.packed_b = plan.panels * tile.columns * plan.depth;
-  plan.packed_a = core::round_up(plan.strips * tile.rows * plan.depth, 16);
+  plan.packed_a = plan.strips * tile.rows * core::round_up(plan.depth, 16);
   plan.partials = k > gemm_depth ? all_strips * tile.rows * plan.panels * tile.columns : 0;
   plan.ranges = core::round_up(plan.panels, 16);
   return plan;
@@ -82,6 +78,7 @@ struct GemmBlock {
   std::int64_t ldc;
   bool first, last;  ///< whether chains start, and end, here
   bool accumulate;
+  bool resume;  ///< the first chains start from what C holds
   GemmPlan plan;
   Number* packed_b;
   Number* packed_a;

@@ -255,6 +255,12 @@ inline float max_of(Floats a) {
   return larger(r, F4{r[1], r[1], r[1], r[1]})[0];
 }
 
+/// Lanes 2 i and 2 i + 1 change places.
+inline Floats swap_neighbours(Floats a) {
+  for (F4& q : a.q)
+    q = F4{q[1], q[0], q[3], q[2]};
+  return a;
+}
 /// Row i becomes column i.
 inline void transpose(Floats (&rows)[16]) {
   float in[16][16], out[16][16];
