@@ -124,12 +124,15 @@ TYPED_TEST(GradientPass, CountsWhatALimitAsksForInTheSameReadAndOnItsOwn) {
 }
 TYPED_TEST(GradientPass, AddsUpOverTensors) {
   using G = TypeParam;
-  const std::vector<G> first{static_cast<G>(0x1p-30), G{2}}, second{static_cast<G>(-0x1p-26), G{0}};
-  Underflows<G> both{.limits = {static_cast<G>(0x1p-25), static_cast<G>(0x1p-27), G{0}}};
+  const G low = static_cast<G>(0x1p-27), high = static_cast<G>(0x1p-25);
+  const std::vector<G> first{low, G{2}};
+  const std::vector<G> second{static_cast<G>(-0x1p-26), G{0}, std::nextafter(low, G{1}),
+                              std::nextafter(high, G{1})};
+  Underflows<G> both{.limits = {high, low, G{0}}};
   count_underflows<G>(widest(), first, both);
   count_underflows<G>(widest(), second, both);
-  EXPECT_EQ(both.counts, (std::array<std::int64_t, 3>{2, 1, 0}));
-  EXPECT_EQ(both.nonzero, 3);
+  EXPECT_EQ(both.counts, (std::array<std::int64_t, 3>{3, 1, 0}));
+  EXPECT_EQ(both.nonzero, 5);
   EXPECT_EQ(both.largest, G{2});
 }
 
