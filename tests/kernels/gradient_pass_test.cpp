@@ -12,8 +12,8 @@
 namespace {
 
 using namespace cases;
-using halfstep::ShapeError;
 using halfstep::fp8_e5m2;
+using halfstep::ShapeError;
 using halfstep::kernels::count_underflows;
 using halfstep::kernels::gradient_pass;
 using halfstep::kernels::sum_blocks;
@@ -111,7 +111,8 @@ TYPED_TEST(GradientPass, CountsWhatALimitAsksForInTheSameReadAndOnItsOwn) {
       EXPECT_EQ(found.count, without.count) << name;
       EXPECT_EQ(found.first, without.first) << name;
       for (std::size_t b = 0; b < blocks.size(); ++b) {
-        EXPECT_TRUE(blocks[b] == plain[b] || (std::isnan(blocks[b]) && std::isnan(plain[b]))) << name;
+        EXPECT_TRUE(blocks[b] == plain[b] || (std::isnan(blocks[b]) && std::isnan(plain[b])))
+            << name;
       }
       for (const auto& counted : {got, alone}) {
         EXPECT_EQ(counted.counts, want.counts) << name;
@@ -137,7 +138,9 @@ TYPED_TEST(GradientPass, AddsUpOverTensors) {
 template <class F, class G>
 void expect_limit(double factor) {
   const G limit = underflow_limit<F, G>(widest(), factor);
-  const auto kept = [&](G x) { return static_cast<double>(F(static_cast<double>(x) * factor)) != 0; };
+  const auto kept = [&](G x) {
+    return static_cast<double>(F(static_cast<double>(x) * factor)) != 0;
+  };
   EXPECT_FALSE(kept(limit)) << factor;
   EXPECT_TRUE(kept(std::nextafter(limit, G{1e30F}))) << factor;
 }

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <limits>
 
+#include <halfstep/core/random.hpp>
 #include <halfstep/numeric/fp8_e4m3.hpp>
 #include <halfstep/numeric/fp8_e5m2.hpp>
 
@@ -18,7 +19,6 @@ using namespace cases;
 using halfstep::fp8_e4m3;
 using halfstep::fp8_e5m2;
 using halfstep::ShapeError;
-using halfstep::kernels::stochastic_number;
 using halfstep::kernels::stochastic_round;
 using halfstep::kernels::StochasticDraw;
 using halfstep::numeric::Overflow;
@@ -41,7 +41,8 @@ std::vector<T> rounded(const Compute& compute, const std::vector<float>& in,
   return out;
 }
 
-/// Every binade of float with both signs, zeros, infinities, NaNs, and what lies at the formats' ends.
+/// Every binade of float with both signs, zeros, infinities, NaNs, and what lies at the formats'
+/// ends.
 std::vector<float> floats(std::size_t n) {
   std::vector<float> out;
   for (std::uint32_t i = 0; i < n; ++i) {
@@ -57,12 +58,12 @@ template <class T, Overflow O>
 std::vector<T> one_by_one(const std::vector<float>& in, const StochasticDraw& draw) {
   std::vector<T> out;
   for (std::size_t i = 0; i < in.size(); ++i) {
-    const std::uint64_t number = stochastic_number<T>(draw.seed, draw.stream, draw.first() + i);
-    out.push_back(round_to<T, Rounding::stochastic, O>(in[i], number));
+    const std::uint64_t word = core::random_bits(draw.seed, draw.stream, draw.first() + i);
+    out.push_back(round_to<T, Rounding::stochastic, O>(in[i], word << 32));
   }
   return out;
 }
-TYPED_TEST(StochasticRound, IsTheScalarsWithEachElementsNumberOnEveryPathAndThreadCount) {
+TYPED_TEST(StochasticRound, IsTheScalarsWithEachElementsWordOnEveryPathAndThreadCount) {
   using T = TypeParam;
   for (const std::int64_t n : {0, 1, 5, 63, 64, 65, 200, 70'001}) {
     const auto in = floats(static_cast<std::size_t>(n));
@@ -88,8 +89,8 @@ TYPED_TEST(StochasticRound, IsTheScalarsWithEachElementsNumberOnEveryPathAndThre
   }
 }
 
-// What one process rounds in one call, others round in pieces that start and end anywhere; a run that
-// resumes at a step draws that step's numbers and no others.
+// What one process rounds in one call, others round in pieces that start and end anywhere; a run
+// that resumes at a step draws that step's numbers and no others.
 TYPED_TEST(StochasticRound, DoesNotDependOnHowTheTensorIsCutAndDependsOnAllElse) {
   using T = TypeParam;
   const std::size_t n = 5000;
@@ -160,14 +161,21 @@ Sum sum_over(float x, std::uint64_t count, int unit, int top, std::uint64_t stuc
 }
 TEST(StochasticRoundOf, EveryNumberOfBf16AveragesExactly) {
   // Normal, just above and below a power of two, subnormal, negative, and on a code.
-  const std::vector<float> numbers{1.2345678F,     -3.1415927F, float_of(0x3F7F'FFFFU),
-                                   float_of(0x3F80'0001U), 0x1.2345p-128F, -0x1.8p-135F,
-                                   float_of(0x0000'0001U), 0x1.fffffep100F, 2.0F};
+  const std::vector<float> numbers{1.2345678F,
+                                   -3.1415927F,
+                                   float_of(0x3F7F'FFFFU),
+                                   float_of(0x3F80'0001U),
+                                   0x1.2345p-128F,
+                                   -0x1.8p-135F,
+                                   float_of(0x0000'0001U),
+                                   0x1.fffffep100F,
+                                   2.0F};
   std::int64_t words = 0;
   for (const float x : numbers) {
     const int unit = std::max(std::ilogb(x), -126) - 23;  // x's last place
     const Sum sum = sum_over<bf16>(x, 65536, unit, 48);
-    EXPECT_EQ(sum.units, 65536 * static_cast<std::int64_t>(std::ldexp(static_cast<double>(x), -unit)))
+    EXPECT_EQ(sum.units,
+              65536 * static_cast<std::int64_t>(std::ldexp(static_cast<double>(x), -unit)))
         << x;
     EXPECT_EQ(sum.away, static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(x) & 0xFFFFU)) << x;
     words += 65536;
@@ -176,8 +184,8 @@ TEST(StochasticRoundOf, EveryNumberOfBf16AveragesExactly) {
   EXPECT_NE(biased.units, 65536 * std::int64_t{0x1234567});
   std::printf("%lld inputs, 0 mismatches, path scalar\n", static_cast<long long>(words));
 }
-// As wide as 16 bits can be for formats that cut off no more of their normal numbers; and they do not
-// suffice for subnormals, which is why 32 are drawn.
+// As wide as 16 bits can be for formats that cut off no more of their normal numbers; and they do
+// not suffice for subnormals, which is why 32 are drawn.
 TEST(StochasticRoundOf, NormalNumbersOfNarrowFormatsAverageExactlyOver16BitsOr20) {
   const float x = 1.2345678F;
   EXPECT_EQ(sum_over<fp16>(x, 65536, -23, 48).units,
@@ -190,8 +198,8 @@ TEST(StochasticRoundOf, NormalNumbersOfNarrowFormatsAverageExactlyOver16BitsOr20
   EXPECT_EQ(sum_over<fp16>(0x1p-26F, 65536, -24, 48).away, 16384);
   EXPECT_EQ(sum_over<fp16>(0x1.00001p-26F, 65536, -24, 48).away, 16384);  // by 16 bits: too few
 }
-/// Of the 2^32 numbers that are drawn, those that round x away from zero: more of them do the larger
-/// they are, so the first is found by halving.
+/// Of the 2^32 numbers that are drawn, those that round x away from zero: more of them do the
+/// larger they are, so the first is found by halving.
 template <class T>
 std::uint64_t away_of_32_bits(float x) {
   const auto nearer = round_to<T, Rounding::toward_zero>(x);
@@ -232,8 +240,8 @@ TEST(StochasticRoundOf, NormalAndSubnormalNumbersHaveExactChancesAndTheSmallestT
   expect_exact_chances<fp8_e5m2>(-16);
 }
 
-// A report of another library: practically always down. 1.125 * 2^-14 lies halfway between 2^-14 and
-// 1.25 * 2^-14.
+// A report of another library: practically always down. 1.125 * 2^-14 lies halfway between 2^-14
+// and 1.25 * 2^-14.
 TEST(StochasticRoundOf, AFloatInTheMiddleOfTwoFp8GoesUpHalfOfTheTime) {
   EXPECT_EQ(away_of_32_bits<fp8_e5m2>(0x1.2p-14F), std::uint64_t{1} << 31);
   const auto out = rounded<fp8_e5m2>(widest(), std::vector<float>(100'000, 0x1.2p-14F),
@@ -278,7 +286,8 @@ TEST(StochasticRoundOf, SmallUpdatesAreNotLost) {
   for (const bf16 weight : weights)
     mean += static_cast<double>(weight) / static_cast<double>(weights.size());
   EXPECT_EQ(nearest.bits(), 0x3F80);
-  EXPECT_NEAR(mean, 0.5, 0.008);  // the reference's deviation, 0.038, over the root of 1000, six times
+  EXPECT_NEAR(mean, 0.5,
+              0.008);  // the reference's deviation, 0.038, over the root of 1000, six times
 }
 
 // A report of another library: one seed for many parameters.
@@ -286,7 +295,8 @@ TEST(StochasticRoundOf, ParametersDrawFromStreamsOfTheirOwn) {
   const std::vector<float> in(4096, 1.001F);
   std::vector<std::vector<bf16>> all;
   for (const char* name : {"a.weight", "b.weight", "a.bias"}) {
-    all.push_back(rounded<bf16>(widest(), in, {.stream = core::stream(name, "round"), .elements = 4096}));
+    all.push_back(
+        rounded<bf16>(widest(), in, {.stream = core::stream(name, "round"), .elements = 4096}));
     for (std::size_t other = 0; other + 1 < all.size(); ++other)
       EXPECT_NE(difference(all.back(), all[other]), "");
   }
@@ -295,15 +305,16 @@ TEST(StochasticRoundOf, ParametersDrawFromStreamsOfTheirOwn) {
 TEST(StochasticRoundErrors, SayWhatDoesNotFit) {
   std::vector<float> in(10);
   std::vector<bf16> out(9);
-  EXPECT_EQ(message_of<ShapeError>([&] { stochastic_round<bf16>(portable(), in, out, {}); }),
-            "stochastic_round: in has 10 elements but out has 9. Were they made for different batches "
-            "or layers?");
+  EXPECT_EQ(
+      message_of<ShapeError>([&] { stochastic_round<bf16>(portable(), in, out, {}); }),
+      "stochastic_round: in has 10 elements but out has 9. Were they made for different batches "
+      "or layers?");
   out.resize(10);
-  EXPECT_EQ(message_of<ShapeError>([&] {
-              stochastic_round<bf16>(portable(), in, out, {.elements = 15, .index = 6});
-            }),
-            "stochastic_round: elements 6 to 16 are not in a tensor of 15. `elements` is the size of "
-            "the whole tensor, not of this shard.");
+  EXPECT_EQ(
+      message_of<ShapeError>(
+          [&] { stochastic_round<bf16>(portable(), in, out, {.elements = 15, .index = 6}); }),
+      "stochastic_round: elements 6 to 16 are not in a tensor of 15. `elements` is the size of "
+      "the whole tensor, not of this shard.");
 }
 
 }  // namespace

@@ -241,8 +241,8 @@ void expect_past_caches(std::size_t n, std::size_t offset) {
   for (const core::Isa isa : core::available_isas()) {
     Guarded<From> in(as<From>(values));
     Guarded<To> out(static_cast<std::int64_t>(n + offset), To{1.0F});
-    numeric::detail::convert_bodies<From, To>(isa).past_caches(
-        in.data(), out.data(), static_cast<std::int64_t>(n));
+    numeric::detail::convert_bodies<From, To>(isa).past_caches(in.data(), out.data(),
+                                                               static_cast<std::int64_t>(n));
     for (std::size_t i = 0; i < n + offset; ++i) {
       const auto at = static_cast<std::int64_t>(i);
       const To want = i < n ? static_cast<To>(in[at]) : To{1.0F};
@@ -252,8 +252,8 @@ void expect_past_caches(std::size_t n, std::size_t offset) {
 }
 TEST(Convert, PastTheCachesGivesTheSameBitsAtEveryAlignmentAndLength) {
   every_trained_format([]<class T>() {
-    for (const std::size_t n : {0, 3, 100, 6 * 1024 - 1, 6 * 4096 + 63, 30'011}) {
-      for (const std::size_t offset : {0, 1, 31, 40}) {
+    for (const std::size_t n : {0UL, 3UL, 100UL, 6 * 1024UL - 1, 6 * 4096UL + 63, 30011UL}) {
+      for (const std::size_t offset : {0U, 1U, 31U, 40U}) {
         expect_past_caches<float, T>(n, offset);
         expect_past_caches<T, float>(n, offset);
       }
@@ -335,8 +335,10 @@ TEST(Convert, DoubleRoundsOnceAndKeepsSubnormalsUnderTheKernelsEnvironment) {
 // Values between two neighbours whose middle float cannot tell from a tie.
 TEST(Convert, DoublesThatFloatWouldRoundTwiceGiveTheReferencesCodes) {
   const core::Compute compute;
-  const std::vector<double> in{1 + 0x1p-11 + 0x1p-22,           1 + 0x1p-11 + 0x1p-40,
-                               0x1p-14 - 0x1p-25 - 0x1p-65,     0x1FFDFFFFFFp-26,
+  const std::vector<double> in{1 + 0x1p-11 + 0x1p-22,
+                               1 + 0x1p-11 + 0x1p-40,
+                               0x1p-14 - 0x1p-25 - 0x1p-65,
+                               0x1FFDFFFFFFp-26,
                                std::bit_cast<double>(0x3E60'0000'0000'0001U),
                                1.00048828125000022204};
   const std::vector<unsigned> want{0x3C01, 0x3C01, 0x03FF, 0x67FF, 0x0001, 0x3C01};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The first pass over a step's summed gradient: is every number finite, what is its norm, and, where
-// asked, what would a format round to zero. The second pass updates (adamw.hpp, sgd.hpp). Changes
-// nothing.
+// The first pass over a step's summed gradient: is every number finite, what is its norm, and,
+// where asked, what would a format round to zero. The second pass updates (adamw.hpp, sgd.hpp).
+// Changes nothing.
 #pragma once
 
 #include <algorithm>
@@ -32,8 +32,8 @@ struct NonFinite {
   std::int64_t first = -1;  ///< index of the first; -1 if there is none
 };
 
-/// Telemetry of a gradient: what is asked, and the answer. Answers are added to, so that one of these
-/// takes in any number of tensors, and no order of them shows.
+/// Telemetry of a gradient: what is asked, and the answer. Answers are added to, so that one of
+/// these takes in any number of tensors, and no order of them shows.
 template <std::floating_point G>
 struct Underflows {
   std::array<G, 3> limits{};             ///< magnitudes, of underflow_limit say; 0 counts nothing

@@ -12,7 +12,6 @@
 #include <halfstep/core/compute.hpp>
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
-#include <halfstep/core/random.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/detail/elements.hpp>
 #include <halfstep/kernels/detail/isa.hpp>
@@ -39,22 +38,10 @@ struct StochasticDraw {
 
 /// A format with NaN and -0, of which every number has a middle to the next in float.
 template <class T>
-concept stochastic_format = requires { typename T::format; } &&
-    T::format::has_nan && T::format::has_negative_zero;
-
-/// The random bits of an element, at the top of 64. bf16 cuts 16 bits off every float and takes 16:
-/// number element mod 8 of block element / 8, the lower half of a word first. Other formats cut off
-/// more where they are subnormal and take the 32 of random_bits(seed, stream, element).
-template <stochastic_format To>
-[[nodiscard]] constexpr std::uint64_t stochastic_number(std::uint64_t seed, std::uint64_t stream,
-                                                        std::uint64_t element) {
-  if constexpr (To::format::exponent_bits == 8) {
-    const std::uint64_t word = core::random_bits(seed, stream, element / 2);
-    return word << (element % 2 == 0 ? 48 : 32) >> 48 << 48;
-  } else {
-    return std::uint64_t{core::random_bits(seed, stream, element)} << 32;
-  }
+concept stochastic_format = requires {
+  typename T::format;
 }
+&&T::format::has_nan&& T::format::has_negative_zero;
 
 namespace detail {
 /// What the paths are told; the codes without sign.
@@ -68,18 +55,19 @@ template <stochastic_format To, numeric::Overflow O>
 }
 }  // namespace detail
 
-/// out[i] = in[i] rounded to a neighbour: numeric::round_to<To, Rounding::stochastic> with the
-/// number of element draw.first() + i. Of two neighbours the one away from zero is taken with the
-/// probability that is the part cut off, in units of their distance: so the mean is in[i].
+/// out[i] = in[i] rounded to a neighbour: numeric::round_to<To, Rounding::stochastic>, its upper 32
+/// random bits being core::random_bits(seed, stream, first() + i). Of two neighbours the one away
+/// from zero is taken with the probability that is the part cut off, in units of their distance: so
+/// the mean is in[i].
 ///
-/// Exactly: over the 65536 numbers of bf16 the sum is 65536 in[i]; over the 2^32 of the others 2^32
-/// in[i] if in[i] is a multiple of 2^-32 of the format's smallest number, as every float is down to
-/// 2^-9 of that number (fp16: 2^-33). A smaller one is rounded up too seldom, by less than 2^-32 of
-/// the smallest number.
+/// Exactly: for bf16, which cuts off 16 bits, the sum over all 65536 values of the upper half of
+/// the word is 65536 in[i]. The other formats cut off more of what is subnormal; over all 2^32
+/// words their sum is 2^32 in[i] if in[i] is a multiple of 2^-32 of the format's smallest number,
+/// as every float is down to 2^-9 of that number (fp16: 2^-33). A smaller one is rounded up too
+/// seldom, by less than 2^-32 of the smallest number.
 ///
-/// Cost: one read, one write, and a Philox call for eight elements of bf16, for four of others (four
-/// blocks, or eight, side by side in a vector). Allocates nothing. No arithmetic but integers':
-/// subnormals are not flushed.
+/// Cost: one read, one write, and a Philox call for four elements, of which a vector holds up to
+/// eight. Allocates nothing. Integers alone: subnormals are not flushed.
 ///
 /// @throws ShapeError if the lengths differ or the range is not in the tensor.
 template <stochastic_format To>

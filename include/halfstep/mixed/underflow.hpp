@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How much of a step's gradient a 16-bit format would round to zero: the figure that a loss scale is
-// there to lower. Looks at the gradients of parameters; those of activations are smaller still.
+// How much of a step's gradient a 16-bit format would round to zero: the figure that a loss scale
+// is there to lower. Looks at the gradients of parameters; those of activations are smaller still.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct Underflow {
   }
 };
 
-/// Counts over all parameters, before clipping. Half of the smallest subnormal, a tie, rounds to zero:
-/// 2^-25 in fp16, 2^-134 in bf16. Cost: one read of the gradient; nothing is changed.
+/// Counts over all parameters, before clipping. Half of the smallest subnormal, a tie, rounds to
+/// zero: 2^-25 in fp16, 2^-134 in bf16. Cost: one read of the gradient; nothing is changed.
 /// @throws StateError if the gradients were used already.
 template <class T>
 [[nodiscard]] Underflow count_underflow(const Unscaled<T>& gradients, float scale) {

@@ -17,7 +17,7 @@
 #include <halfstep/numeric/detail/convert_avx2.hpp>
 #include <halfstep/numeric/detail/convert_avx512.hpp>
 #include <halfstep/numeric/detail/convert_avx512_bf16.hpp>
-#include <halfstep/numeric/detail/convert_portable.hpp>
+#include <halfstep/numeric/detail/convert_sse2.hpp>
 #include <halfstep/numeric/fp16.hpp>
 #include <halfstep/numeric/round_to.hpp>
 #include <halfstep/numeric/small_float.hpp>
@@ -44,7 +44,7 @@ template <class From, class To>
   constexpr ConvertBodies<From, To> avx512{convert_avx512::convert<From, To>,
                                            convert_avx512::convert_past_caches<From, To>};
   ConvertBodies<From, To> table[] = {
-      {convert_portable::convert<From, To>, convert_portable::convert_past_caches<From, To>},
+      {convert_sse2::convert<From, To>, convert_sse2::convert_past_caches<From, To>},
       {convert_avx2::convert<From, To>, convert_avx2::convert_past_caches<From, To>},
       avx512,
       avx512};
@@ -90,12 +90,12 @@ template <class To, class From>
 
 /// A type that convert takes: float, double or a small format.
 template <class T>
-concept convertible_format = std::same_as<T, float> || std::same_as<T, double> ||
-    detail::is_small_float<T>;
+concept convertible_format =
+    std::same_as<T, float> || std::same_as<T, double> || detail::is_small_float<T>;
 
 /// out[i] = in[i], rounded once to nearest even. Float and the small formats go to each other by
-/// each path's own instructions; double and the scales (fp8_e8m0) by a plain loop. The arrays may be
-/// the same one where From is To, else they must not overlap.
+/// each path's own instructions; double and the scales (fp8_e8m0) by a plain loop. The arrays may
+/// be the same one where From is To, else they must not overlap.
 ///
 /// Cost: one read of `in` and one write of `out`; allocates nothing; shared over compute's threads
 /// from 32768 elements on. From 64 MB read and written on, `out` goes past the caches.
@@ -107,22 +107,21 @@ void convert(const core::Compute& compute, std::span<const From> in, std::span<T
     core::fail<ShapeError>("convert: in has ", in.size(), " elements but out has ", out.size(),
                            ". Was one of them resized?");
   }
-  compute.parallel(static_cast<std::int64_t>(in.size()), 16384,
-                   [&](std::int64_t begin, std::int64_t end, int) {
-                     const From* from = in.data() + begin;
-                     To* to = out.data() + begin;
-                     const std::int64_t count = end - begin;
-                     if constexpr (std::same_as<From, To> || !detail::has_lanes<From> ||
-                                   !detail::has_lanes<To>) {
-                       for (std::int64_t i = 0; i < count; ++i)
-                         to[i] = detail::convert_one<To>(from[i]);
-                     } else {
-                       const auto bodies = detail::convert_bodies<From, To>(compute.isa);
-                       const bool large =
-                           in.size() * (sizeof(From) + sizeof(To)) >= detail::past_caches;
-                       (large ? bodies.past_caches : bodies.within_caches)(from, to, count);
-                     }
-                   });
+  compute.parallel(
+      static_cast<std::int64_t>(in.size()), 16384, [&](std::int64_t begin, std::int64_t end, int) {
+        const From* from = in.data() + begin;
+        To* to = out.data() + begin;
+        const std::int64_t count = end - begin;
+        if constexpr (std::same_as<From, To> || !detail::has_lanes<From> ||
+                      !detail::has_lanes<To>) {
+          for (std::int64_t i = 0; i < count; ++i)
+            to[i] = detail::convert_one<To>(from[i]);
+        } else {
+          const auto bodies = detail::convert_bodies<From, To>(compute.isa);
+          const bool large = in.size() * (sizeof(From) + sizeof(To)) >= detail::past_caches;
+          (large ? bodies.past_caches : bodies.within_caches)(from, to, count);
+        }
+      });
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::numeric
