@@ -6,6 +6,7 @@
 #include <functional>
 #include <limits>
 
+#include <halfstep/core/random.hpp>
 #include <halfstep/kernels/adamw.hpp>
 #include <halfstep/kernels/pack.hpp>
 #include <halfstep/kernels/sgd.hpp>
@@ -140,8 +141,9 @@ TYPED_TEST(DrawnTo, IsTheStochasticRoundingOfTheSameElementOnEveryPath) {
     Guarded<E> out(n);
     pack(compute, std::span<const float>(x), Drawn<E>(out, draws));
     for (std::int64_t i = 0; i < n; ++i) {
-      const std::uint64_t number = stochastic_number<E>(
+      const std::uint32_t word = halfstep::core::random_bits(
           draws.seed, draws.stream, draws.first + static_cast<std::uint64_t>(i));
+      const std::uint64_t number = std::uint64_t{word} << 32;
       const auto wanted = numeric::round_to<E, numeric::Rounding::stochastic>(
           x[static_cast<std::size_t>(i)], number);
       ASSERT_EQ(out[i].bits(), wanted.bits()) << name << ", element " << i;

@@ -277,6 +277,16 @@ TYPED_TEST(States, StartAnewFromWeightsThatOthersLoadAndFromNoneThatTheyLookAt) 
       if (what == 4) optimizer.reload();  // for the loaded parameter, what happens by itself
     }
     const auto before = optimizer.weights_hash();
+    Copying state;
+    optimizer.visit_state(state);
+    for (const std::string_view kept : {"low.layer.weight", "compensation.layer.weight"}) {
+      const auto at = state.tensors.find(std::string(kept));
+      if (at == state.tensors.end()) continue;
+      const auto& bytes = at->second.second;
+      const bool nothing =
+          std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{}; });
+      EXPECT_EQ(nothing, what >= 3) << kept << ' ' << what;
+    }
     EXPECT_TRUE(optimizer.step(gradients<G>(bench, 3), 0.0F));
     return std::pair(before, bits(bench));
   };

@@ -2,6 +2,8 @@
 // What the optimizers' passes are told: arrays, and factors that are the same for every element.
 #pragma once
 
+#include <type_traits>
+
 #include <halfstep/core/config.hpp>
 #include <halfstep/kernels/held.hpp>
 
