@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <type_traits>
@@ -62,15 +63,23 @@ struct Training {
     loss = window.loss();
     return optimizer.step(std::move(window).unscale().clip_norm(1.0F), 1e-2F);
   }
+  hs::train::ShadowOptions options(std::int64_t iteration) const {
+    return {
+        .iteration = iteration, .shape = shape, .scale = scaler.scale(), .clip = 1.0F, .lr = 1e-2F};
+  }
   template <class F>
   hs::train::Divergence shadow(std::int64_t iteration, const F& of) {
-    return hs::train::shadow_step<hs::nn::Gpt>(parameters, optimizer,
-                                               {.iteration = iteration,
-                                                .shape = shape,
-                                                .scale = scaler.scale(),
-                                                .clip = 1.0F,
-                                                .lr = 1e-2F},
-                                               of, sizes());
+    return hs::train::shadow_step<hs::nn::Gpt>(parameters, optimizer, options(iteration), of,
+                                               sizes());
+  }
+  /// In full precision.
+  std::vector<std::vector<double>> weights() {
+    hs::train::detail::StateCopy copy;
+    optimizer.visit_weights(copy);
+    std::vector<std::vector<double>> all;
+    for (const auto& name : copy.order)
+      all.push_back(copy.tensors.find(name)->second);
+    return all;
   }
 };
 
@@ -80,7 +89,17 @@ hs::train::Divergence third_step() {
   hs::train::Divergence d;
   for (std::int64_t i = 0; i < 3; ++i) {
     d = watched.shadow(i, loss_of);
+    const auto trace = hs::train::detail::traced_step<T, hs::nn::Gpt>(
+        watched.parameters, watched.optimizer, watched.options(i), loss_of, sizes());
+    const auto before = watched.weights();
     const auto result = watched.step(i);
+    const auto after = watched.weights();
+    std::int64_t different = 0;
+    for (std::size_t p = 0; p < trace.update.size(); ++p) {
+      for (std::size_t e = 0; e < trace.update[p].size(); ++e)
+        different += trace.update[p][e] != after[p][e] - before[p][e] ? 1 : 0;
+    }
+    EXPECT_EQ(different, 0);
     // It is the run's own step that was shadowed.
     EXPECT_EQ(d.loss, watched.loss);
     EXPECT_EQ(d.step.norm, result.norm);
