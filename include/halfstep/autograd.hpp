@@ -3,10 +3,13 @@
 // For programs; our own headers include what they use.
 #pragma once
 
+#include <halfstep/autograd/chain_plans.hpp>
 #include <halfstep/autograd/checkpoint.hpp>
 #include <halfstep/autograd/gradient_check.hpp>
 #include <halfstep/autograd/gradients.hpp>
 #include <halfstep/autograd/graph.hpp>
+#include <halfstep/autograd/keep.hpp>
+#include <halfstep/autograd/memory_report.hpp>
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/ops/add.hpp>
 #include <halfstep/autograd/ops/add_losses.hpp>
@@ -23,6 +26,11 @@
 #include <halfstep/autograd/ops/rms_norm.hpp>
 #include <halfstep/autograd/ops/squared_error.hpp>
 #include <halfstep/autograd/ops/use.hpp>
+#include <halfstep/autograd/plan_recompute.hpp>
+#include <halfstep/autograd/remake.hpp>
+#include <halfstep/autograd/replay.hpp>
+#include <halfstep/autograd/run_chain.hpp>
+#include <halfstep/autograd/schedule.hpp>
 #include <halfstep/autograd/segment.hpp>
 #include <halfstep/autograd/sweep.hpp>
 #include <halfstep/autograd/tape.hpp>
