@@ -101,9 +101,11 @@ int main() {
       "replayed: ops that ran again in the backward pass.\n");
 
   const Measured &none = results[0], &each = results[1], &pairs = results[2];
-  bool good = none.replayed == 0 && each.replayed > pairs.replayed && pairs.replayed > 0;
+  // A second run stops where no backward reads any more, in each segment before the block's last
+  // product: seven segments save it seven times, three of two blocks three times.
+  bool good = none.replayed == 0 && pairs.replayed > each.replayed && each.replayed > 0;
   good = good && each.counted < none.counted && pairs.counted < none.counted;
-  good = good && each.flops > pairs.flops && pairs.flops > none.flops;
+  good = good && pairs.flops > each.flops && each.flops > none.flops;
   for (const Measured& m : results)
     good = good && m.gradients == none.gradients && m.predicted == m.counted;
 

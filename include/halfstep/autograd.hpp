@@ -8,6 +8,7 @@
 #include <halfstep/autograd/gradient_check.hpp>
 #include <halfstep/autograd/gradients.hpp>
 #include <halfstep/autograd/graph.hpp>
+#include <halfstep/autograd/keep.hpp>
 #include <halfstep/autograd/memory_report.hpp>
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/ops/add.hpp>
@@ -27,6 +28,7 @@
 #include <halfstep/autograd/ops/squared_error.hpp>
 #include <halfstep/autograd/ops/use.hpp>
 #include <halfstep/autograd/plan_recompute.hpp>
+#include <halfstep/autograd/remake.hpp>
 #include <halfstep/autograd/replay.hpp>
 #include <halfstep/autograd/run_chain.hpp>
 #include <halfstep/autograd/schedule.hpp>

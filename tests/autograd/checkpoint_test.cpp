@@ -127,7 +127,7 @@ TYPED_TEST(CheckpointIn, SegmentsChangeNoBitOfLossOrGradientsAndLowerThePeak) {
       const Outcome segments = run<TypeParam>(last, threads);
       EXPECT_EQ(segments.gradients, none.gradients);
       EXPECT_EQ(segments.loss, none.loss);
-      EXPECT_EQ(segments.replayed, 2 * last * 2) << "up to the input of `down`: two ops a block, two steps";
+      EXPECT_EQ(segments.replayed, 2 * last) << "up to the GELU's input: one op a block, two steps";
       if (threads == 1) {
         EXPECT_LT(segments.peak, peak);
         peak = segments.peak;
@@ -188,7 +188,7 @@ TEST(Checkpoint, CallablesMayOwnMemory) {
     for (int segment = 0; segment < 6; ++segment) x = hs::checkpoint(owning, x);
     tape.backward(squared_error(x, data));
   }
-  EXPECT_EQ(tape.replayed_ops(), 2 * 6 * 2);
+  EXPECT_EQ(tape.replayed_ops(), 2 * 6);
 }
 
 TEST(Checkpoint, ASecondRunThatReturnsAnotherVariableIsNoticed) {
@@ -227,6 +227,7 @@ TEST(Checkpoint, ASegmentThatThrowsLeavesTheTapeAsItWas) {
   hs::Gradients<float> gradients(parameters, tape);
   tape.begin();
   const auto x = block(hs::constant<float>(tape, {rows, width}, data));
+  tape.settle();
   const auto live = runtime.ledger().live();
   const auto nodes = tape.nodes();
   const auto throwing = hs::owns_its_captures([&](hs::Variable<float> v) -> hs::Variable<float> {
@@ -303,7 +304,7 @@ TEST(Checkpoint, TakesSeveralInputsAndGivesSeveralOutputs) {
   const auto plain = run(false);
   EXPECT_EQ(b.tape.replayed_ops(), 0);
   EXPECT_EQ(run(true), plain);
-  EXPECT_EQ(b.tape.replayed_ops(), 1 + 5 + 2);
+  EXPECT_EQ(b.tape.replayed_ops(), 1 + 5 + 1);
 }
 
 TEST(Checkpoint, OutputsOfOtherFormatsAndUnusedOnesAreFine) {
@@ -352,8 +353,8 @@ TEST(Checkpoint, SegmentsNestAndAreReplayedFromTheOutsideIn) {
   };
   const auto plain = run(false);
   EXPECT_EQ(run(true), plain);
-  // The outer one's second run: both inner ones whole and two ops of `other`; then each inner one.
-  EXPECT_EQ(b.tape.replayed_ops(), (5 + 5 + 2) + 2 + 2);
+  // The outer one's second run: both inner ones whole and an op of `other`; then each inner one.
+  EXPECT_EQ(b.tape.replayed_ops(), (5 + 5 + 1) + 1 + 1);
   // x is read by the inner and the outer region, each op of the inner ran three times in all.
   int calls = 0;
   const auto add = hs::owns_its_captures([&](hs::Variable<float> x) {

@@ -215,6 +215,50 @@ TEST(DryRun, OfAnotherPlanOrBatchIsAnother) {
   EXPECT_NE((account<GptModel, float, Optimizer>(true, "none", 4)), none);
 }
 
+namespace {
+
+std::int64_t resident_peak() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.rfind("VmHWM:", 0) == 0) return std::stoll(line.substr(6)) * 1024;
+  }
+  return -1;
+}
+
+}  // namespace
+
+TEST(NightlyDryRun, ResidentMemoryGrowsByTheAccountAndOneMegabyte) {
+  // nanoGPT's GPU configuration in bf16, two steps of it.
+  for (const int segments : {1, 6}) {
+    const std::string line = in_a_process([&] {
+      hs::Runtime runtime({.threads = 2});
+      const std::int64_t before = resident_peak();
+      hs::Parameters<hs::bf16> parameters(runtime);
+      const hs::nn::Gpt<hs::bf16> gpt(parameters, {.vocabulary = 65, .context = 256, .layers = 6, .heads = 6, .width = 384});
+      const hs::nn::SegmentedGpt<hs::bf16> model(gpt, segments);
+      hs::mixed::GradientAccumulator<hs::bf16> accumulator(parameters);
+      hs::mixed::MasterWeights<hs::optim::AdamW, hs::bf16> optimizer(parameters);
+      hs::Tape tape(runtime);
+      const std::vector<std::int32_t> text(16 * 256, 3);
+      for (int step = 0; step < 2; ++step) {
+        auto window = accumulator.begin(tape, step, {.micro_batches = 1, .rows = 16, .targets_per_row = 256});
+        for (const auto micro : window) {
+          tape.begin(micro);
+          window.backward(tape, hs::cross_entropy(model(tape, text), text));
+        }
+        (void)optimizer.step(std::move(window).unscale(), 1e-3F);
+      }
+      const std::int64_t growth = resident_peak() - before, peak = runtime.ledger().peak();
+      std::printf("segments %d: account %lld bytes, resident memory grew by %lld, %.2f %% more\n", segments,
+                  static_cast<long long>(peak), static_cast<long long>(growth),
+                  100.0 * static_cast<double>(growth - peak) / static_cast<double>(peak));
+      std::fflush(stdout);
+      return std::to_string(growth <= peak + peak / 200 + (1 << 20) && growth > peak - peak / 10);
+    });
+    EXPECT_EQ(line, "1") << segments;
+  }
+}
+
 TEST(DryRun, TakesNoMemoryAndReadsNothing) {
   hs::Runtime runtime({.threads = 1, .dry = true});
   hs::Parameters<float> parameters(runtime);

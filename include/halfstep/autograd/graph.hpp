@@ -47,7 +47,13 @@ struct Value {
   std::uint32_t serial = 0;   ///< the generation of handles to it
   std::int32_t gradient = -1; ///< in `gradients`, or none yet
   Maker maker;
+  std::uint32_t node = 0, number = 0;  ///< whose output it is, and which
+  std::uint32_t readers = 0;  ///< backward passes to come that read its values
+  std::uint32_t depth = 0;    ///< ops that run again to make it again, one after the other
+  bool pinned = false;        ///< the user has read it, or a segment returns it: stays
+  bool away = false;          ///< forgotten, to be made again
   tensor::Block data;
+  tensor::Block narrow;       ///< its values in bf16, while they are kept so
 
   /// Planes start on a cache line each.
   [[nodiscard]] std::int64_t plane_bytes() const {
@@ -68,6 +74,9 @@ struct Node {
   std::uint32_t passes = 0;  ///< bit i: input i's gradient is output 0's
   std::uint32_t reads_inputs = ~0U, reads_outputs = ~0U;  ///< bit i: backward reads its values
   bool wants_gradient = false;  ///< backward may be called
+  bool repeatable = false;  ///< forward may run again, whenever
+  bool counted = false;     ///< among the readers of its inputs
+  bool holds = false;       ///< once more, since its own outputs will be made again
   std::int64_t workspace_forward = 0, workspace_backward = 0;
   double flops_forward = 0.0, flops_backward = 0.0;
 };
@@ -136,6 +145,8 @@ class Graph {
     value.dtype = dtype;
     value.planes = planes;
     value.serial = ++serial;
+    value.node = node;
+    value.number = nodes[node].outputs.count;
     values.push_back(value);
     ++nodes[node].outputs.count;
   }

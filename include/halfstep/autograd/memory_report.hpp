@@ -75,7 +75,7 @@ inline std::vector<autograd::LiveTensor> Tape::live_tensors() const {
     for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
       const auto id = graph_.links[node.inputs.first + i];
       if (node.segment >= 0) why[id] = "input of a segment that runs again";
-      if (node.op != &segment_op && (node.reads_inputs >> i & 1U) != 0) why[id] = core::text("read by the backward of '", node.op->name, "'");
+      if (node.op != &segment_op && autograd::reads_input(node, i)) why[id] = core::text("read by the backward of '", node.op->name, "'");
     }
   }
   for (std::size_t n = 0; n < graph_.nodes.size(); ++n) {
@@ -86,6 +86,7 @@ inline std::vector<autograd::LiveTensor> Tape::live_tensors() const {
       const bool own = node.op != &segment_op && (node.reads_outputs >> i & 1U) != 0;
       add(core::text("output of '", node.op->name, "' ", describe(value)),
           own ? core::text("read by the backward of '", node.op->name, "'") : why[id], n, value.data);
+      add(core::text("output of '", node.op->name, "' ", describe(value), ", in bf16"), why[id], n, value.narrow);
       if (value.gradient >= 0) {
         const auto& gradient = graph_.gradients[static_cast<std::size_t>(value.gradient)];
         // One block may be the gradient of several values: it is listed with the last of them.
@@ -116,10 +117,13 @@ inline std::vector<autograd::LiveTensor> Tape::live_tensors() const {
 
 /// What the pass holds when it is about to sweep: run `pass(tape)` up to the loss, without backward.
 template <class Pass>
-[[nodiscard]] MemoryReport report_kept(Runtime& runtime, const MicroBatch& micro, const Pass& pass) {
+[[nodiscard]] MemoryReport report_kept(Runtime& runtime, const MicroBatch& micro, const Pass& pass,
+                                       KeepPolicy keep = keep_default) {
   Tape tape(runtime, Tape::Mode::dry);
+  tape.keep(keep);
   tape.begin(micro);
   static_cast<void>(pass(tape));
+  tape.settle();
   return {tape.ledger().live(), {}, tape.live_tensors()};
 }
 
@@ -127,8 +131,10 @@ template <class Pass>
 /// twice on a dry tape: once to know the peak, once to stop at it. The peak is that of the real pass, in
 /// bytes above what lives longer.
 template <class Pass>
-[[nodiscard]] MemoryReport report_peak(Runtime& runtime, const MicroBatch& micro, const Pass& pass) {
+[[nodiscard]] MemoryReport report_peak(Runtime& runtime, const MicroBatch& micro, const Pass& pass,
+                                       KeepPolicy keep = keep_default) {
   Tape tape(runtime, Tape::Mode::dry);
+  tape.keep(keep);
   const auto run = [&] {
     tape.begin(micro);
     tape.backward(pass(tape));

@@ -117,6 +117,10 @@ class Infer : public Context {
   /// Declares that the gradient of input i is the gradient of the op's only output itself: nothing is
   /// copied and backward has nothing to write for it.
   void passes_gradient(std::size_t i) { node().passes |= std::uint32_t{1} << i; }
+  /// Declares that forward may run again at any time before backward, with the same result: it depends
+  /// on inputs, parameters and constants that the payload holds itself, not on memory it points to.
+  /// Its outputs need not be kept then (autograd/keep.hpp).
+  void repeatable() { node().repeatable = true; }
   /// Declares whose values backward reads, by number; without it, those of every input and output.
   /// What no backward reads is not computed again in a segment's second run, and backward fails
   /// where it reads more than is declared.

@@ -65,6 +65,7 @@ struct RecomputePlanOptions {
   std::int64_t budget = std::numeric_limits<std::int64_t>::max();  ///< bytes of the whole account
   std::int64_t long_lived = 0;  ///< of these, what lives beside the pass: weights, sums, masters, moments
   MicroBatch micro{0, 0, 0, 1}; ///< that the pass begins with
+  KeepPolicy keep = keep_default; ///< of the tape that the plan is for
 };
 
 namespace autograd::detail {
@@ -85,8 +86,9 @@ struct DryPass {
   DryPass(Runtime& runtime, const Front& f, std::span<const Layer> l, const Back& b)
       : front(f), layers(l), back(b), tape(runtime, Tape::Mode::dry) {}
 
-  void run(const Schedule& schedule, const MicroBatch& micro) {
-    tape.begin(micro);
+  void run(const Schedule& schedule, const RecomputePlanOptions& options) {
+    tape.keep(options.keep);
+    tape.begin(options.micro);
     tape.watch_sweep(&swept);
     auto& ledger = tape.ledger();
     auto x = front(tape);
@@ -106,6 +108,7 @@ struct DryPass {
 
  private:
   void note() {
+    tape.settle();
     first_node.push_back(tape.nodes());
     live.push_back(tape.ledger().live());
     flops.push_back(tape.flops());
@@ -117,7 +120,7 @@ struct DryPass {
 /// with every layer a segment.
 template <class Front, class Layer, class Back>
 [[nodiscard]] Chain measure_chain(Runtime& runtime, const Front& front, std::span<const Layer> layers, const Back& back,
-                                  const MicroBatch& micro, std::int64_t& outside, std::int64_t& least) {
+                                  const RecomputePlanOptions& options, std::int64_t& outside, std::int64_t& least) {
   const int n = static_cast<int>(layers.size());
   DryPass<Front, Layer, Back> kept(runtime, front, layers, back), segments(runtime, front, layers, back);
   Schedule each{n, {}};
@@ -125,8 +128,8 @@ template <class Front, class Layer, class Back>
     each.parts.push_back({i, i + 1, 1});
     each.parts.push_back({i, i + 1, 0});
   }
-  kept.run(keep_all(n), micro);
-  segments.run(each, micro);
+  kept.run(keep_all(n), options);
+  segments.run(each, options);
 
   const auto backward_peak = [](const auto& pass, std::size_t i) {
     std::int64_t peak = 0;
@@ -180,7 +183,7 @@ template <class Front, class Layer, class Back>
 [[nodiscard]] RecomputePlan plan_recompute(Runtime& runtime, const RecomputePlanOptions& options, const Front& front,
                                            std::span<const Layer> layers, const Back& back) {
   std::int64_t outside = 0, least = 0;
-  autograd::Chain chain = autograd::detail::measure_chain(runtime, front, layers, back, options.micro, outside, least);
+  autograd::Chain chain = autograd::detail::measure_chain(runtime, front, layers, back, options, outside, least);
   double plain = 0.0;
   for (const auto& step : chain.steps) plain += step.cost;
   const autograd::ChainPlans plans(std::move(chain));
@@ -200,6 +203,7 @@ template <class Front, class Layer, class Back>
   plan.schedule.steps = static_cast<int>(layers.size());
 
   Tape tape(runtime, Tape::Mode::dry);
+  tape.keep(options.keep);
   tape.begin(options.micro);
   tape.backward(back(run_chain(layers, plan.schedule, front(tape))));
   plan.peak = options.long_lived + tape.ledger().peak();

@@ -43,12 +43,21 @@ inline bool Tape::log_op(std::uint32_t id, bool wants) {
   if (wants) {
     if (node.saved.count > 0 || node.reads_outputs != 0) frame_.needed = place + 1;
     for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
-      const auto& maker = graph_.values[graph_.links[node.inputs.first + i]].maker;
-      if ((node.reads_inputs >> i & 1U) == 0 || maker.op == autograd::Maker::outside) continue;
-      frame_.needed = std::max(frame_.needed, std::size_t{maker.op} + 1);
+      if (autograd::reads_input(node, i)) mark_needed(graph_.values[graph_.links[node.inputs.first + i]]);
     }
   }
   return place < frame_.stop || frame_.hash_values;
+}
+
+// What is made again when it is read needs its inputs instead.
+inline void Tape::mark_needed(const autograd::Value& value) {
+  if (value.maker.op == autograd::Maker::outside) return;
+  const autograd::Node& node = graph_.nodes[value.node];
+  if (node.repeatable && node.inputs.count > 0 && !reads_own(value) && keep_(node.op->name) == Keep::recompute) {
+    for (std::uint32_t i = 0; i < node.inputs.count; ++i) mark_needed(graph_.values[graph_.links[node.inputs.first + i]]);
+  } else {
+    frame_.needed = std::max(frame_.needed, std::size_t{value.maker.op} + 1);
+  }
 }
 
 inline void Tape::log_values(std::uint32_t id) {
@@ -66,6 +75,7 @@ inline void Tape::log_values(std::uint32_t id) {
 }
 
 inline Tape::Entry Tape::enter_segment(bool hash_values) {
+  settle();
   const Entry entry{mark(), frame_, given_.size()};
   frame_ = {};
   frame_.before = entry.before;
@@ -149,7 +159,7 @@ inline bool Tape::fold(const Mark& before, std::span<std::uint32_t> ids, std::in
     if (known == kept_ids_.end()) {
       kept_ids_.push_back(id);
       kept_.push_back(graph_.values[id]);
-      graph_.values[id].data = {};
+      graph_.values[id].data = {}, graph_.values[id].narrow = {};
     }
     id = static_cast<std::uint32_t>(before.values) + number;
   }
@@ -162,6 +172,7 @@ inline bool Tape::fold(const Mark& before, std::span<std::uint32_t> ids, std::in
   autograd::Node node;
   node.op = &segment_op;
   node.segment = segment;
+  node.reads_outputs = 0;
   node.inputs = {static_cast<std::uint32_t>(graph_.links.size()), static_cast<std::uint32_t>(outside_.size())};
   node.outputs = {static_cast<std::uint32_t>(graph_.values.size()), static_cast<std::uint32_t>(kept_.size())};
   node.parameters = {static_cast<std::uint32_t>(before.parameters),
@@ -171,9 +182,14 @@ inline bool Tape::fold(const Mark& before, std::span<std::uint32_t> ids, std::in
   graph_.links.insert(graph_.links.end(), outside_.begin(), outside_.end());
   for (autograd::Value& value : kept_) {
     value.serial = ++graph_.serial;
+    value.node = static_cast<std::uint32_t>(graph_.nodes.size());
+    value.number = static_cast<std::uint32_t>(graph_.values.size() - before.values);
+    value.readers = 0;
+    value.pinned = false;
     graph_.values.push_back(value);
   }
   graph_.nodes.push_back(node);
+  count_reads(static_cast<std::uint32_t>(graph_.nodes.size() - 1));
   return !kept_.empty();
 }
 
@@ -189,6 +205,7 @@ inline void Tape::sweep_segment(std::uint32_t id) {
   }
   if (!reached) {
     for (std::uint32_t i = 0; i < node.parameters.count; ++i) pass_leaf(graph_.parameters[node.parameters.first + i]);
+    uncount_reads(id, graph_.values.size(), true);
     return;
   }
   const Mark before = mark();
@@ -223,6 +240,7 @@ inline void Tape::sweep_segment(std::uint32_t id) {
   given_.resize(given);
   sweep(static_cast<std::uint32_t>(before.nodes), static_cast<std::uint32_t>(graph_.nodes.size()));
   rewind(before);
+  uncount_reads(id, graph_.values.size(), true);
 }
 
 inline void Tape::verify_segment(const autograd::Segment& segment, const autograd::Node& node, const Mark& before,

@@ -48,9 +48,12 @@ inline std::uint32_t Tape::record_node(const autograd::Op& op, std::span<const A
 
     autograd::Infer infer(graph_, id);
     op.infer(infer);
+    if (wants) count_reads(id);
     const bool computed = log_op(id, wants);
+    if (!computed && graph_.nodes[id].repeatable && keep_(op.name) == Keep::recompute) hold_inputs(id);
     run_forward(id, computed);
     if (computed) log_values(id);
+    if (wants) note_reads(id);
   } catch (...) {
     rewind(before);
     throw;
@@ -94,8 +97,9 @@ inline void Tape::read_parameters(std::span<const AnyParameter> parameters, bool
 
 // An op that is not computed is one of a segment's second run whose values no backward reads.
 inline void Tape::run_forward(std::uint32_t id, bool computed) {
-  autograd::Node& node = graph_.nodes[id];
+  const autograd::Node& node = graph_.nodes[id];
   const bool wants = node.wants_gradient;
+  for (std::uint32_t i = 0; computed && i < node.inputs.count; ++i) make_again(graph_.links[node.inputs.first + i]);
   using Phase = core::Event::Phase;
   ledger().set_event({graph_.replaying ? Phase::replay : Phase::forward, node.op->name, id});
   for (std::uint32_t i = 0; i < node.outputs.count; ++i) {
@@ -110,8 +114,20 @@ inline void Tape::run_forward(std::uint32_t id, bool computed) {
     auto& saved = graph_.saved[node.saved.first + i];
     saved.block = graph_.arena.allocate(saved.bytes, saved_category);
   }
-  graph_.workspace = graph_.arena.allocate(node.workspace_forward, core::Category::workspace);
+  run_kernel(id);
   ledger().set_event({});
+  if (graph_.replaying) {
+    ++replayed_ops_;
+    replayed_flops_ += node.flops_forward;
+  }
+  for (std::uint32_t i = 0; i < node.saved.count && !keeps; ++i) {
+    graph_.arena.release(graph_.saved[node.saved.first + i].block);
+  }
+}
+
+inline void Tape::run_kernel(std::uint32_t id) {
+  const autograd::Node& node = graph_.nodes[id];
+  graph_.workspace = graph_.arena.allocate(node.workspace_forward, core::Category::workspace);
   try {
     if (!dry()) {
       autograd::Forward forward(graph_, id);
@@ -123,13 +139,6 @@ inline void Tape::run_forward(std::uint32_t id, bool computed) {
   }
   graph_.arena.release(graph_.workspace);
   flops_ += node.flops_forward;
-  if (graph_.replaying) {
-    ++replayed_ops_;
-    replayed_flops_ += node.flops_forward;
-  }
-  for (std::uint32_t i = 0; i < node.saved.count && !keeps; ++i) {
-    graph_.arena.release(graph_.saved[node.saved.first + i].block);
-  }
 }
 
 inline void Tape::sweep(std::uint32_t first, std::uint32_t last) {
@@ -147,6 +156,9 @@ inline void Tape::sweep_node(std::uint32_t id) {
   const std::size_t targets = graph_.leaf_targets.size();
   ledger().set_event({core::Event::Phase::backward, node.op->name, id});
   if (reached) {
+    for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
+      if (autograd::reads_input(node, i)) make_again(graph_.links[node.inputs.first + i]);
+    }
     for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
       const auto& input = graph_.values[graph_.links[node.inputs.first + i]];
       std::int32_t contribution = -1;
@@ -182,7 +194,9 @@ inline void Tape::sweep_node(std::uint32_t id) {
     value.gradient = -1;
     value.dropped = true;
     graph_.arena.release(value.data);
+    graph_.arena.release(value.narrow);
   }
+  uncount_reads(id, graph_.values.size(), true);
   for (std::uint32_t i = 0; i < node.saved.count; ++i) graph_.arena.release(graph_.saved[node.saved.first + i].block);
   if (reached) {
     for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
@@ -222,15 +236,19 @@ inline void Tape::merge(std::uint32_t id, std::int32_t contribution) {
   value.gradient = into;
 }
 
-// Decides where this node's contribution to a parameter's gradient goes. The only use writes straight
-// to the sink; several are summed here first, since a leaf is finished within its micro-batch before
-// it enters the tree over micro-batches.
-inline void Tape::open_leaf(const autograd::ParameterRef& ref) {
+inline void Tape::require_version(const autograd::ParameterRef& ref) {
   if (ref.table->info(ref.id).version != ref.version) {
     core::fail<StateError>("Tape::backward: parameter '", ref.table->info(ref.id).name, "' was at version ", ref.version,
                            " in the forward pass and is at ", ref.table->info(ref.id).version,
                            " now. Was it written (an optimizer step, a load) between the two?");
   }
+}
+
+// Decides where this node's contribution to a parameter's gradient goes. The only use writes straight
+// to the sink; several are summed here first, since a leaf is finished within its micro-batch before
+// it enters the tree over micro-batches.
+inline void Tape::open_leaf(const autograd::ParameterRef& ref) {
+  require_version(ref);
   tensor::LeafTarget target;
   if (auto* const bound = binding(ref.table)) {
     auto& leaf = bound->leaves[ref.id.index];
@@ -307,7 +325,12 @@ inline void Tape::forget_uses(std::size_t first_parameter) {
 }
 
 inline void Tape::rewind(const Mark& to) {
-  for (std::size_t i = to.values; i < graph_.values.size(); ++i) graph_.arena.release(graph_.values[i].data);
+  for (std::size_t i = to.nodes; i < graph_.nodes.size(); ++i) uncount_reads(static_cast<std::uint32_t>(i), to.values, false);
+  std::erase_if(read_, [&](std::uint32_t value) { return value >= to.values; });
+  for (std::size_t i = to.values; i < graph_.values.size(); ++i) {
+    graph_.arena.release(graph_.values[i].data);
+    graph_.arena.release(graph_.values[i].narrow);
+  }
   for (std::size_t i = to.saved; i < graph_.saved.size(); ++i) graph_.arena.release(graph_.saved[i].block);
   graph_.nodes.resize(to.nodes), graph_.values.resize(to.values), graph_.links.resize(to.links);
   graph_.parameters.resize(to.parameters), graph_.saved.resize(to.saved), graph_.payloads.resize(to.payloads);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <halfstep/autograd/graph.hpp>
+#include <halfstep/autograd/keep.hpp>
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/segment.hpp>
 #include <halfstep/autograd/variable.hpp>
@@ -80,6 +81,7 @@ class Tape {
     segments_used_ = 0;
     frame_ = {};
     given_.clear();
+    read_.clear();
     replay_values_ = 0;
     graph_.micro = micro;
     record_ = record;
@@ -127,6 +129,7 @@ class Tape {
       core::fail<StateError>("Tape::backward: the loss depends on no parameter that wants a gradient. Is a ",
                              "sink attached (accumulator.begin), and does the model use its parameters?");
     }
+    settle();
     state_ = State::swept;
     value.gradient = new_gradient(value.bytes(), core::Category::activations);
     if (!dry()) std::memcpy(gradient_data(value.gradient), &seed_, sizeof seed_);
@@ -188,6 +191,10 @@ class Tape {
   /// Within a segment: the next of the variables that it returns.
   void give(const AnyVariable& v) {
     check(v, "checkpoint");
+    if (frame_.forgetting) {
+      if (graph_.values[v.id].away) make_again(v.id);
+      graph_.values[v.id].pinned = true;
+    }
     given_.push_back(v.id);
   }
   /// Within a segment that runs for the first time: forgets all that it has recorded but `x`, other
@@ -216,6 +223,13 @@ class Tape {
   /// Ops that ran again, since the tape was made, and their floating-point operations.
   [[nodiscard]] std::int64_t replayed_ops() const { return replayed_ops_; }
   [[nodiscard]] double replayed_flops() const { return replayed_flops_; }
+  /// Ops that ran again because what reads their output found it forgotten (autograd/keep.hpp).
+  [[nodiscard]] std::int64_t remade_ops() const { return remade_ops_; }
+  /// What becomes of values that a backward reads. Before the first op of a pass.
+  void keep(KeepPolicy policy) { keep_ = policy; }
+  /// Forgets now what waits to see whether the next op reads it. Between layers, so that a layer leaves
+  /// the same whatever follows it.
+  void settle();
   /// Ops recorded since begin.
   [[nodiscard]] std::size_t nodes() const { return graph_.nodes.size(); }
   /// The account that this tape's memory is in: the runtime's, or a dry tape's own.
@@ -236,7 +250,7 @@ class Tape {
   template <class T>
   [[nodiscard]] std::span<const numeric::plane_t<T>> value(Variable<T> v, int plane = 0) {
     check(v, "Variable::value");
-    const auto& value = graph_.values[v.id];
+    auto& value = graph_.values[v.id];
     if (dry()) {
       core::fail<StateError>("Variable::value: the output of '", producer(v.id),
                              "' has no values in a dry run. A model may branch on shapes, not on values.");
@@ -245,6 +259,8 @@ class Tape {
       core::fail<StateError>("Variable::value: the output of '", producer(v.id),
                              "' was dropped by the backward sweep. Read it before backward.");
     }
+    if (value.away) make_again(v.id);
+    value.pinned = true;
     // What the callable of a segment looks at is computed again in its second run.
     if (value.maker.op != autograd::Maker::outside) frame_.read = std::max(frame_.read, std::size_t{value.maker.op} + 1);
     return {reinterpret_cast<const numeric::plane_t<T>*>(graph_.arena.data(value.data) + plane * value.plane_bytes()),
@@ -292,6 +308,17 @@ class Tape {
   void sweep_segment(std::uint32_t id);
   void verify_segment(const autograd::Segment& segment, const autograd::Node& node, const Mark& before,
                       std::span<const std::uint32_t> given) const;
+  void mark_needed(const autograd::Value& value);
+  void count_reads(std::uint32_t id);
+  void hold_inputs(std::uint32_t id);
+  void uncount_reads(std::uint32_t id, std::size_t end, bool release);
+  [[nodiscard]] bool reads_own(const autograd::Value& value) const;
+  void note_reads(std::uint32_t id);
+  void try_drop(std::uint32_t value);
+  void narrow(autograd::Value& value);
+  void make_again(std::uint32_t value);
+  void run_kernel(std::uint32_t id);
+  static void require_version(const autograd::ParameterRef& ref);
   void forget_uses(std::size_t first_parameter);
   void read_parameters(std::span<const AnyParameter> parameters, bool& wants);
   void run_forward(std::uint32_t id, bool computed);
@@ -343,6 +370,9 @@ class Tape {
   std::vector<Swept>* watched_ = nullptr;
   std::int64_t replayed_ops_ = 0;
   double replayed_flops_ = 0.0;
+  KeepPolicy keep_ = keep_default;
+  std::vector<std::uint32_t> read_;                      // values that the last op read
+  std::int64_t remade_ops_ = 0;
   std::size_t replay_values_ = 0;  // the first value of the segment that runs again
   State state_ = State::idle;
   Record record_ = Record::gradients;
@@ -363,5 +393,6 @@ std::span<const numeric::plane_t<T>> Variable<T>::value() const {
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG
 
+#include <halfstep/autograd/remake.hpp>
 #include <halfstep/autograd/replay.hpp>
 #include <halfstep/autograd/sweep.hpp>

@@ -20,6 +20,7 @@ struct Add {
     require_equal_shapes(c);
     c.output<T>(c.input_shape(0));
     c.backward_reads({}, {});
+    c.repeatable();
     c.passes_gradient(0);
     c.passes_gradient(1);
     c.flops(static_cast<double>(c.input_shape(0).elements()), 0.0);

@@ -41,6 +41,7 @@ struct Attention {
     const auto s = sizes(c);
     c.output<T>({qkv[0], qkv[1], qkv[2] / 3});
     c.backward_reads({0}, {0});
+    c.repeatable();
     c.save<A>(s.batch * s.heads * s.tokens);  // log-sum-exp
     c.workspace(kernels::attention_workspace<T>(s, c.compute().threads()),
                 kernels::attention_backward_workspace<T>(s, c.compute().threads()));

@@ -19,6 +19,7 @@ struct Cast {
   static void infer(Infer& c) {
     c.output<To>(c.input_shape(0));
     c.backward_reads({}, {});
+    c.repeatable();
   }
   static void forward(Forward& c) {
     const auto n = static_cast<std::size_t>(c.output_shape().elements());

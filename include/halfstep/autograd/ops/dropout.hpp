@@ -33,6 +33,7 @@ struct Dropout {
     }
     c.output<T>(c.input_shape(0));
     c.backward_reads({}, {});
+    c.repeatable();
     const auto n = static_cast<double>(c.input_shape(0).elements());
     c.flops(n, n);
   }

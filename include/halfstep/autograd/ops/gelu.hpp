@@ -20,6 +20,7 @@ struct Gelu {
   static void infer(Infer& c) {
     c.output<T>(c.input_shape(0));
     c.backward_reads({0}, {});
+    c.repeatable();
     const auto n = static_cast<double>(c.input_shape(0).elements());
     c.flops(20.0 * n, 30.0 * n);
   }

@@ -34,6 +34,7 @@ struct LayerNorm {
     }
     c.output<T>(x);
     c.backward_reads({0}, {});
+    c.repeatable();
     c.save<A>(x.rows());  // mean
     c.save<A>(x.rows());  // rstd
     const auto n = static_cast<double>(x.elements());

@@ -44,6 +44,7 @@ struct Linear {
     const auto s = sizes(c);
     c.output<Out>(c.input_shape(0).with_width(s.out));
     c.backward_reads({0}, {});
+    c.repeatable();
     c.workspace(kernels::linear_forward_workspace<T>(c.compute(), s.rows, s.in, s.out),
                 kernels::linear_backward_workspace<T>(c.compute(), s.rows, s.in, s.out) + rounded_bytes(s));
     const double product = 2.0 * static_cast<double>(s.rows) * static_cast<double>(s.in) * static_cast<double>(s.out);

@@ -20,6 +20,7 @@ struct Multiply {
     require_equal_shapes(c);
     c.output<T>(c.input_shape(0));
     c.backward_reads({0, 1}, {});
+    c.repeatable();
     const auto n = static_cast<double>(c.input_shape(0).elements());
     c.flops(n, 2.0 * n);
   }

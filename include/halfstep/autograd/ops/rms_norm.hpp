@@ -33,6 +33,7 @@ struct RmsNorm {
     }
     c.output<T>(x);
     c.backward_reads({0}, {});
+    c.repeatable();
     c.save<A>(x.rows());  // rstd
     const auto n = static_cast<double>(x.elements());
     c.flops(8.0 * n, 16.0 * n);
