@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// Everything of dist/: processes, collectives, sharding.
+// For programs; our own headers include what they use.
+#pragma once
+
+#include <halfstep/dist/collective/all_reduce.hpp>
+#include <halfstep/dist/collective/gather.hpp>
+#include <halfstep/dist/collective/group.hpp>
+#include <halfstep/dist/transport/launch.hpp>
+#include <halfstep/dist/transport/segment.hpp>
+#include <halfstep/dist/transport/shared_memory.hpp>
+#include <halfstep/dist/transport/sockets.hpp>
+#include <halfstep/dist/transport/threads.hpp>
+#include <halfstep/dist/transport/transport.hpp>
