@@ -8,4 +8,6 @@
 #include <halfstep/train/metrics.hpp>
 #include <halfstep/train/progress.hpp>
 #include <halfstep/train/sample.hpp>
+#include <halfstep/train/shadow.hpp>
 #include <halfstep/train/step_info.hpp>
+#include <halfstep/train/telemetry.hpp>

@@ -269,6 +269,48 @@ TEST_F(Window, SkipsWhereUnscalingWouldOverflow) {
   EXPECT_EQ(optimizer.weights_hash(), hash);
   EXPECT_TRUE(step(1e3F));
 }
+TEST_F(Window, IsRefusedOnceTheScalerHasAskedToStop) {
+  mixed::LossScaler stops({.initial = 1, .minimum = 1, .at_floor = mixed::AtFloor::stop});
+  mixed::GradientAccumulator scaled(parameters, stops);
+  optim::Sgd optimizer(parameters);
+  const auto hash = optimizer.weights_hash();
+  auto window = swept(scaled, {loss(1, 1, {infinity, 0})});
+  const auto result = optimizer.step(std::move(window).unscale(), 1.0F);
+  EXPECT_FALSE(result.applied);
+  EXPECT_EQ(result.scale_change, optim::ScaleChange::stop);
+  EXPECT_EQ(result.scale, 1.0F);
+  EXPECT_THROW(static_cast<void>(scaled.begin(tape, 1)), NumericError);
+  EXPECT_FALSE(tape.attached());
+  EXPECT_FALSE(scaled.window_open());
+  EXPECT_EQ(optimizer.weights_hash(), hash);
+}
+TEST_F(Window, ThrowsFromItsStepWhereTheScalerWantsAnError) {
+  mixed::LossScaler fails({.initial = 1, .minimum = 1, .at_floor = mixed::AtFloor::error});
+  mixed::GradientAccumulator scaled(parameters, fails);
+  optim::Sgd optimizer(parameters);
+  auto window = swept(scaled, {loss(1, 1, {infinity, 0})});
+  EXPECT_THROW(static_cast<void>(optimizer.step(std::move(window).unscale(), 1.0F)), NumericError);
+  EXPECT_EQ(optimizer.steps(), 0);
+  EXPECT_FALSE(scaled.window_open());  // it has ended, and so has the run
+  EXPECT_THROW(static_cast<void>(scaled.begin(tape, 1)), NumericError);
+}
+TEST_F(Window, SaysWhatBecameOfTheScale) {
+  using optim::ScaleChange;
+  mixed::LossScaler scaler({.initial = 4, .interval = 2, .minimum = 2, .hysteresis = 2});
+  mixed::GradientAccumulator scaled(parameters, scaler);
+  optim::Sgd optimizer(parameters);
+  std::vector<ScaleChange> changes;
+  std::int64_t iteration = 0;
+  for (const float g : {infinity, 1.0F, 1.0F, infinity, infinity, infinity, infinity}) {
+    auto window = swept(scaled, {loss(1, 1, {g, 0})}, iteration++);
+    EXPECT_EQ(scaler.scale(), window.seed());  // stands still while the window is open
+    changes.push_back(optimizer.step(std::move(window).unscale(), 0.0F).scale_change);
+  }
+  EXPECT_EQ(changes, (std::vector{ScaleChange::spared, ScaleChange::none, ScaleChange::grown,
+                                  ScaleChange::spared, ScaleChange::cut, ScaleChange::cut,
+                                  ScaleChange::at_floor}));
+  EXPECT_EQ(to_string(changes.back()), "at floor");
+}
 TEST_F(Window, SkipsWhereTheFactorWouldBeSubnormal) {
   // 2^-127 is read as zero by the kernels: the update would be lost without a word.
   mixed::LossScaler huge({.initial = 0x1p127F});

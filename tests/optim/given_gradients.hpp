@@ -33,9 +33,9 @@ class GivenGradients {
     if (settled_) throw halfstep::StateError("used already");
     return outcome;
   }
-  float settle() && {
+  void settle(halfstep::optim::StepResult& result) && {
     settled_ = true;
-    return 42.0F;
+    result.scale = 42.0F;
   }
 
   halfstep::optim::StepResult outcome;

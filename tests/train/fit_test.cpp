@@ -170,6 +170,67 @@ TEST(Fit, SkipsWhereTheScaleIsDynamicUntilItHelpsNoMore) {
               HasSubstr("skipped 3 times in a row"));
 }
 
+// A scale that never fits: by the scaler's policy the run goes on to its limit of skips, ends, or fails.
+TEST(Fit, EndsWhereTheScalerSaysThatItsFloorIsReached) {
+  const auto run = [](hs::mixed::AtFloor policy, std::string& message) {
+    Setting<hs::fp16> s;
+    hs::mixed::LossScaler scaler({.initial = 0x1p62F, .minimum = 0x1p60F, .at_floor = policy});
+    hs::mixed::GradientAccumulator<hs::fp16> accumulator(s.parameters, scaler);
+    hs::mixed::MasterWeights<hs::optim::AdamW, hs::fp16> optimizer(s.parameters, {});
+    hs::Tape tape(s.runtime);
+    FitOptions options = few;
+    options.steps = 40;
+    options.most_skips = 10;
+    hs::train::FitResult result;
+    message = message_of(
+        [&] { result = hs::train::fit(s.gpt, tape, optimizer, accumulator, scaler, s.text, options); });
+    return result;
+  };
+  std::string message;
+  const auto stopped = run(hs::mixed::AtFloor::stop, message);
+  EXPECT_EQ(message, "nothing was thrown");
+  EXPECT_EQ(stopped.iterations, 3);  // 2^62, 2^61, and at 2^60 it ends
+  EXPECT_EQ(stopped.skipped, 3);
+  EXPECT_EQ(stopped.steps, 0);
+  EXPECT_THAT(stopped.stopped, testing::StartsWith("iteration 2: in '"));
+  EXPECT_THAT(stopped.stopped, HasSubstr("the gradient overflows with the loss scale at its minimum, 1.15292"));
+  EXPECT_TRUE(std::isfinite(stopped.held_out));  // the weights are as good as they were
+  static_cast<void>(run(hs::mixed::AtFloor::stay, message));
+  EXPECT_THAT(message, HasSubstr("skipped 10 times in a row"));
+  static_cast<void>(run(hs::mixed::AtFloor::error, message));
+  EXPECT_THAT(message, testing::StartsWith("LossScaler: the gradient overflows"));
+}
+
+TEST(Fit, MeasuresOnlyWhereSomebodyListensAndChangesNothingByIt) {
+  const auto run = [](std::vector<hs::train::TelemetryInfo>* seen) {
+    Setting<hs::bf16> s;
+    FitOptions options = few;
+    options.evaluate_every = 5;
+    hs::train::Hooks hooks;
+    if (seen != nullptr) {
+      hooks.on_telemetry = [seen](const hs::train::TelemetryInfo& info) { seen->push_back(info); };
+    }
+    return hs::train::fit(s.gpt, s.parameters, s.text, options, hooks);
+  };
+  std::vector<hs::train::TelemetryInfo> seen;
+  const auto plain = run(nullptr), watched = run(&seen);
+  EXPECT_EQ(watched.weights_hash, plain.weights_hash);
+  ASSERT_EQ(seen.size(), 3U);  // before the evaluations after 5, 10 and 12 iterations
+  EXPECT_EQ(seen[0].iteration, 5);
+  EXPECT_EQ(seen[2].iteration, 12);
+  EXPECT_EQ(seen[2].step, 12);
+  const auto all = hs::mixed::total(seen[2].gradients);
+  EXPECT_EQ(all.nonzero(), watched.underflow.nonzero);
+  EXPECT_EQ(all.lost<hs::fp16>(), watched.underflow.fp16);
+  EXPECT_GT(all.largest, 0.0);
+  const auto updates = hs::mixed::total(seen[2].updates);
+  EXPECT_EQ(updates.weights, all.elements);
+  EXPECT_GT(updates.below_half, 0);
+  EXPECT_LT(updates.below_half, updates.updated);
+  EXPECT_THAT(to_string(seen[2]), HasSubstr("gradients of iteration 12, by magnitude\n"));
+  EXPECT_THAT(to_string(seen[2]), HasSubstr("updates below half an ulp of their weight: "));
+}
+
 TEST(Fit, SaysWhatIsWrongWithItsOptions) {
   Setting<float> s;
   const auto with = [&](auto&& change) {

@@ -18,6 +18,7 @@
 #include <halfstep/core/micro_batch.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/reduce.hpp>
+#include <halfstep/mixed/decision.hpp>
 #include <halfstep/mixed/gradient_sums.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/mixed/unscaled.hpp>
@@ -109,12 +110,20 @@ class Window {
   /// Ends the window: finishes the sum, looks for non-finite values and the norm, and detaches the
   /// tape. Costs one read of the gradient. @throws StateError if micro-batches are missing.
   [[nodiscard]] Unscaled<T> unscale() && {
-    auto result = live("Window::unscale").unscale();
+    auto gradients = live("Window::unscale").unscale();
     owner_ = nullptr;
-    return result;
+    return gradients;
+  }
+  /// The same for one of several processes: `inspect().decide(reduction)`, see decision.hpp. The
+  /// accumulator's sum is what pass one reads, so it is final before this.
+  [[nodiscard]] Undecided<T> inspect() && {
+    Undecided<T> gradients(live("Window::inspect").inspect("Window::inspect"));
+    owner_ = nullptr;
+    return gradients;
   }
   /// std::move(window).unscale(): the window ends here.
   Unscaled<T> unscale() & = delete;
+  Undecided<T> inspect() & = delete;
 
  private:
   friend class GradientAccumulator<T>;
@@ -151,14 +160,15 @@ class GradientAccumulator {
   /// scale. `iteration` counts windows, skipped updates among them; it keys data and random
   /// numbers.
   /// @throws OptionError for numbers below 1 (iteration: 0) or a product beyond 2^53; StateError
-  /// while another window of this accumulator is open, or for a dry tape, which has no gradients.
+  /// while another window of this accumulator is open, or for a dry tape, which has no gradients;
+  /// NumericError where the scaler has asked to stop.
   template <class TapeLike>
   [[nodiscard]] Window<T> begin(TapeLike& tape, std::int64_t iteration,
                                 const StepShape& shape = {}) {
     return begin(tape, iteration, shape, {0, 1, shape.micro_batches});
   }
   /// The same for a process that computes some of the step's micro-batches only. The sum, loss and
-  /// count are then of these, and the caller joins the processes' before anything is unscaled.
+  /// count are then of these; `inspect` joins the processes' decisions.
   template <class TapeLike>
   [[nodiscard]] Window<T> begin(TapeLike& tape, std::int64_t iteration, const StepShape& shape,
                                 const MicroBatchRange& range) {
@@ -174,6 +184,7 @@ class GradientAccumulator {
           "GradientAccumulator::begin: the tape is dry: it places buffers and computes nothing. ",
           "Call tape.backward(loss) there, without a window.");
     }
+    if (scaler_ != nullptr) scaler_->require_running();
     sums_.begin(range.count);
     prepare_blocks();
     losses_.clear();
@@ -202,6 +213,7 @@ class GradientAccumulator {
   }
 
   [[nodiscard]] bool window_open() const { return open_; }
+  [[nodiscard]] Parameters<T>& parameters() const { return parameters_; }
 
  private:
   friend class Window<T>;
@@ -291,17 +303,22 @@ class GradientAccumulator {
     return tree(leaves.first(left)) + tree(leaves.subspan(left));
   }
 
-  [[nodiscard]] Unscaled<T> unscale() {
+  [[nodiscard]] Unscaled<T> inspect(std::string_view what) {
     const auto done = static_cast<std::int64_t>(losses_.size());
     if (spoilt_ || done != range_.count) {
       core::fail<StateError>(
-          "Window::unscale: ", done, " of ", range_.count, " micro-batches are in the sum",
+          what, ": ", done, " of ", range_.count, " micro-batches are in the sum",
           spoilt_ ? ", and the sweep of the next one threw. Drop the window and begin another."
                   : ". Call window.backward for each micro of the window.");
     }
     detach();
     sums_.fold();
     return Unscaled<T>(sums_, scaler_, open_, blocks_.span(), seed_, total());
+  }
+  [[nodiscard]] Unscaled<T> unscale() {
+    auto gradients = inspect("Window::unscale");
+    gradients.decide();
+    return gradients;
   }
   void detach() { detach_(tape_, parameters_, sums_); }
   void drop() {

@@ -92,7 +92,7 @@ class MasterWeights<Optimizer, T> {
                     weights + parameters_.infos()[i].offset);
         }
       }
-      result.scale = std::forward<Gradients>(gradients).settle();
+      std::forward<Gradients>(gradients).settle(result);
       return result;
     } else {
       return {};

@@ -34,7 +34,7 @@ template <class T>
 [[nodiscard]] Underflow count_underflow(const Unscaled<T>& gradients, float scale) {
   constexpr double fp16_zero = 0x1p-25, bf16_zero = 0x1p-134;
   std::atomic<std::int64_t> nonzero{0}, fp16{0}, fp16_scaled{0}, bf16{0};
-  const double factor = gradients.factor() / static_cast<double>(gradients.result().clipped_by);
+  const double factor = gradients.unscale_factor();
   const double scaled = factor * static_cast<double>(scale);
   const core::Compute compute = gradients.parameters().runtime().compute();
   for (std::uint32_t p = 0; p < gradients.parameters().size(); ++p) {

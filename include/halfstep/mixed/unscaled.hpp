@@ -17,6 +17,7 @@
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/gradient_pass.hpp>
 #include <halfstep/kernels/reduce.hpp>
+#include <halfstep/mixed/decision.hpp>
 #include <halfstep/mixed/gradient_sums.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/optim/optimizer.hpp>
@@ -46,6 +47,9 @@ class Unscaled {
       : sums_(std::exchange(other.sums_, nullptr)),
         scaler_(other.scaler_),
         open_(other.open_),
+        blocks_(other.blocks_),
+        seed_(other.seed_),
+        findings_(other.findings_),
         loss_(other.loss_),
         largest_(other.largest_),
         unscale_(other.unscale_),
@@ -104,36 +108,36 @@ class Unscaled {
     return live("Unscaled::sum").sums_->sum(id);
   }
   [[nodiscard]] double factor() const { return live("Unscaled::factor").factor_; }
+  /// The factor without clipping: sum x this is the gradient of the mean loss.
+  [[nodiscard]] double unscale_factor() const { return live("Unscaled::unscale_factor").unscale_; }
   [[nodiscard]] optim::StepResult result() const { return live("optimizer.step").result_; }
-  float settle() && {
+  void settle(optim::StepResult& result) && {
     live("Unscaled::settle");
-    if (scaler_ != nullptr) {
-      if (result_.why == optim::Skip::no_targets) {
-        scaler_->release();  // nothing was learned of the scale
-      } else {
-        scaler_->settle(result_.why == optim::Skip::non_finite);
-      }
-    }
-    *open_ = false;
     sums_ = nullptr;
-    return scaler_ == nullptr ? 1.0F : scaler_->scale();
+    *open_ = false;
+    if (scaler_ == nullptr) return;
+    if (result_.why == optim::Skip::no_targets) {
+      scaler_->release();  // nothing was learned of the scale
+    } else {
+      result.scale_change = scaler_->settle(result_.why == optim::Skip::non_finite);
+    }
+    result.scale = scaler_->scale();
   }
 
  private:
   template <class>
   friend class GradientAccumulator;
 
+  template <class>
+  friend class Undecided;
+
   // Pass one. `blocks` holds sum_blocks(elements) doubles for each parameter; `open` is cleared
-  // when this ends.
+  // when this ends. Nothing is decided until `reduce` or `decide`.
   Unscaled(GradientSums<gradient>& sums, LossScaler* scaler, bool& open, std::span<double> blocks,
            double seed, const LossTotal& loss)
-      : sums_(&sums), scaler_(scaler), open_(&open), loss_(loss) {
-    result_.scale = scaler == nullptr ? 1.0F : scaler->scale();
-    if (loss.count == 0.0) {
-      result_.applied = false;
-      result_.why = optim::Skip::no_targets;
-      return;
-    }
+      : sums_(&sums), scaler_(scaler), open_(&open), blocks_(blocks), seed_(seed) {
+    findings_.loss_sum = loss.sum;
+    findings_.count = loss.count;
     const auto compute = sums.parameters().runtime().compute();
     std::size_t block = 0;
     for (std::uint32_t i = 0; i < sums.parameters().size(); ++i) {
@@ -142,20 +146,41 @@ class Unscaled {
           static_cast<std::size_t>(kernels::sum_blocks(static_cast<std::int64_t>(sum.size())));
       const auto found =
           kernels::gradient_pass<gradient>(compute, sum, blocks.subspan(block, count));
-      if (found.count > 0 && result_.bad_values == 0)
-        result_.first_bad = sums.parameters().infos()[i].name;
-      result_.bad_values += found.count;
+      if (found.count > 0 && findings_.bad_values == 0) findings_.first_bad = i;
+      findings_.bad_values += found.count;
       block += count;
     }
+  }
+
+  template <class Reduction>
+  void reduce(Reduction&& reduction) {
+    live("Undecided::decide");
+    reduction(findings_, blocks_);
+    decide();
+  }
+  // What the step will do, from findings and blocks that are final.
+  void decide() {
+    result_.scale = scaler_ == nullptr ? 1.0F : scaler_->scale();
+    loss_ = {findings_.loss_sum, findings_.count, 0.0};
+    result_.bad_values = findings_.bad_values;
+    if (findings_.count == 0.0) {
+      result_.applied = false;
+      result_.why = optim::Skip::no_targets;
+      return;
+    }
+    const auto compute = sums_->parameters().runtime().compute();
     // Before the fold, which works in place; asked for where unscaling or clipping overflows.
-    largest_ = largest_parameter(blocks);
-    const double squares = kernels::fold_blocks<double>(compute, blocks);
+    largest_ = largest_parameter(blocks_);
+    const double squares = kernels::fold_blocks<double>(compute, blocks_);
     compute.parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
-      unscale_ = 1.0 / (seed * loss.count);
+      loss_.mean = loss_.sum / loss_.count;
+      unscale_ = 1.0 / (seed_ * loss_.count);
       factor_ = unscale_;
       result_.norm = static_cast<float>(std::sqrt(squares) * unscale_);
     });
     if (result_.bad_values > 0) {
+      result_.first_bad =
+          sums_->parameters().infos()[static_cast<std::size_t>(findings_.first_bad)].name;
       result_.applied = false;
       result_.why = optim::Skip::non_finite;
     } else if (!(result_.norm <= std::numeric_limits<float>::max()) || !representable(unscale_)) {
@@ -200,6 +225,9 @@ class Unscaled {
   GradientSums<gradient>* sums_;
   LossScaler* scaler_;
   bool* open_;
+  std::span<double> blocks_;  // the accumulator's: sums of squares, until they are folded
+  double seed_;
+  Findings findings_;
   LossTotal loss_;
   std::string_view largest_;  // parameter with the largest block of squares
   double unscale_ = 1.0, factor_ = 1.0;

@@ -67,7 +67,7 @@ class Direct {
                               gradients.factor(), lr});
         }
       }
-      result.scale = std::forward<Gradients>(gradients).settle();
+      std::forward<Gradients>(gradients).settle(result);
       return result;
     } else {
       return {};

@@ -34,6 +34,22 @@ enum class Skip : std::uint8_t { no, non_finite, no_targets };
   return names[static_cast<std::size_t>(why)];
 }
 
+/// What a step did to the loss scale. Where several windows share a scaler, the step that ends the
+/// last of them says it, and the others say none.
+enum class ScaleChange : std::uint8_t {
+  none,      ///< fixed, or a good step among others
+  grown,
+  cut,
+  spared,    ///< an overflow that hysteresis or tolerance forgave
+  at_floor,  ///< an overflow at the smallest scale, which stays
+  stop,      ///< the same, and the scaler's options want the run to end here
+};
+
+[[nodiscard]] constexpr std::string_view to_string(ScaleChange change) {
+  constexpr std::string_view names[]{"none", "grown", "cut", "spared", "at floor", "stop"};
+  return names[static_cast<std::size_t>(change)];
+}
+
 /// What a step did. A skipped one changed nothing but the loss scale.
 struct StepResult {
   bool applied = true;
@@ -43,6 +59,7 @@ struct StepResult {
   float norm = 0.0F;            ///< of the gradient, unscaled, before clipping
   float clipped_by = 1.0F;      ///< what clipping multiplied the gradient by; 1 if nothing
   float scale = 1.0F;           ///< loss scale from now on
+  ScaleChange scale_change = ScaleChange::none;
   explicit operator bool() const { return applied; }
 };
 
@@ -52,17 +69,17 @@ struct StepResult {
 ///   sum(id)       [elements] as the sinks left it: still scaled, not yet clipped
 ///   factor()      what each element is to be multiplied by: unscale x clip
 ///   result()      as the step is to report it: whether to apply it at all, and why not
-///   settle()      told last and once, applied or not: updates the loss scaler, ends the window,
-///   and
-///                 returns the new scale. Throws StateError if it was told before.
+///   settle(r)     told last and once, applied or not: updates the loss scaler, ends the window,
+///                 and writes the new scale and what became of it to the result. Throws StateError
+///                 if it was told before, NumericError where the scaler wants an error.
 template <class G>
-concept final_gradients = requires(const G& read, G&& last, ParameterId id) {
+concept final_gradients = requires(const G& read, G&& last, ParameterId id, StepResult& result) {
   typename G::gradient;
   { read.parameters() } -> std::same_as<tensor::ParameterTable&>;
   { read.sum(id) } -> std::same_as<std::span<const typename G::gradient>>;
   { read.factor() } -> std::same_as<double>;
   { read.result() } -> std::same_as<StepResult>;
-  { std::move(last).settle() } -> std::same_as<float>;
+  { std::move(last).settle(result) } -> std::same_as<void>;
 };
 
 /// The role of an optimizer. An implementer promises:

@@ -10,7 +10,9 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -22,15 +24,20 @@
 #include <halfstep/data/text.hpp>
 #include <halfstep/mixed/gradient_accumulator.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
+#include <halfstep/mixed/lost_updates.hpp>
+#include <halfstep/mixed/magnitudes.hpp>
 #include <halfstep/mixed/master_weights.hpp>
 #include <halfstep/mixed/underflow.hpp>
 #include <halfstep/numeric/element.hpp>
 #include <halfstep/numeric/fp16.hpp>
 #include <halfstep/optim/adamw.hpp>
+#include <halfstep/optim/optimizer.hpp>
 #include <halfstep/optim/warmup_cosine.hpp>
+#include <halfstep/tensor/hash.hpp>
 #include <halfstep/tensor/parameters.hpp>
 #include <halfstep/train/evaluate.hpp>
 #include <halfstep/train/step_info.hpp>
+#include <halfstep/train/telemetry.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::train {
 
@@ -55,6 +62,8 @@ struct Hooks {
   std::function<void(const StepInfo&)> on_step{};
   std::function<void(const EvaluationInfo&)> on_evaluate{};
   std::function<bool()> should_stop{};   ///< asked before each iteration; true ends the run there
+  /// Of the window before each evaluation. Where it is empty, nothing is measured and nothing paid.
+  std::function<void(const TelemetryInfo&)> on_telemetry{};
 };
 
 struct FitResult {
@@ -71,6 +80,7 @@ struct FitResult {
   double median_step_seconds = 0.0; ///< of one window with its update
   std::uint64_t flops = 0;          ///< useful operations of windows and updates, counted in kernels
   std::uint64_t weights_hash = 0;   ///< of the weights in full precision, see tensor/hash.hpp
+  std::string stopped{};            ///< why the loss scaler ended the run early; empty if it did not
 
   [[nodiscard]] double tokens_per_second() const {
     return train_seconds > 0.0 ? static_cast<double>(tokens) / train_seconds : 0.0;
@@ -145,7 +155,8 @@ struct History {
 ///   accumulator  of the same parameters, made with `scaler`
 ///
 /// A loss or gradient that is not finite ends the run, unless the loss scale is dynamic: then the
-/// update is skipped, the scale falls, and only `most_skips` skips in a row end it.
+/// update is skipped, the scale falls, and only `most_skips` skips in a row end it. A scaler that asks
+/// to stop at its floor ends it too, as `should_stop` does, and FitResult::stopped says why.
 ///
 /// @throws NumericError naming the iteration for those; OptionError for options out of range;
 /// DataError if the text is shorter than a row.
@@ -163,6 +174,11 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
   FitResult result;
   data::Batch batch;
   int skips_in_a_row = 0;
+  // Of an optimizer that shows its weights in full precision, as MasterWeights does.
+  constexpr bool shows_weights =
+      requires(Optimizer & o, tensor::StateHash & visitor) { o.visit_weights(visitor); };
+  std::optional<mixed::LostUpdates<T>> lost_updates;
+  if (shows_weights && hooks.on_telemetry) lost_updates.emplace(accumulator.parameters());
 
   const auto evaluate_now = [&](std::int64_t done) {
     EvaluationInfo info{.iteration = done, .iterations = options.steps, .step = optimizer.steps()};
@@ -184,6 +200,13 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
     const std::uint64_t flops_before = tape.runtime().counters().flops;
     StepInfo info{.iteration = iteration, .iterations = options.steps};
     info.lr = schedule(optimizer.steps());
+    const bool evaluates = options.evaluate_every > 0 && (iteration + 1) % options.evaluate_every == 0;
+    const bool measures = hooks.on_telemetry && (evaluates || iteration + 1 == options.steps);
+    TelemetryInfo telemetry;
+    if constexpr (shows_weights) {
+      if (measures) lost_updates->before(optimizer);
+    }
+    optim::StepResult outcome;
     {
       auto window = accumulator.begin(tape, iteration,
                                       {.micro_batches = options.accumulate,
@@ -203,19 +226,22 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
       }
       auto gradients = std::move(window).unscale();
       if (iteration + 1 == options.steps) result.underflow = mixed::count_underflow(gradients, info.scale);
-      const auto outcome =
-          options.clip > 0.0F
-              ? optimizer.step(std::move(gradients).clip_norm(options.clip), info.lr)
-              : optimizer.step(std::move(gradients), info.lr);
+      if (measures) telemetry.gradients = mixed::gradient_magnitudes(gradients);
+      outcome = options.clip > 0.0F
+                    ? optimizer.step(std::move(gradients).clip_norm(options.clip), info.lr)
+                    : optimizer.step(std::move(gradients), info.lr);
       info.norm = outcome.norm;
       info.clipped_by = outcome.clipped_by;
       info.applied = outcome.applied;
       info.first_bad = outcome.first_bad;
     }
     skips_in_a_row = info.applied ? 0 : skips_in_a_row + 1;
+    const bool stops = outcome.scale_change == optim::ScaleChange::stop;
     if (!info.applied) {
       ++result.skipped;
-      if (!scaler.dynamic() || skips_in_a_row >= options.most_skips) {
+      if (stops) {
+        result.stopped = core::text("iteration ", iteration, ": in '", info.first_bad, "' ", scaler.floor_text());
+      } else if (!scaler.dynamic() || skips_in_a_row >= options.most_skips) {
         detail::fail_non_finite("gradient", info.norm, info,
                                 core::text(" in '", info.first_bad, "', the update of which was skipped ",
                                            skips_in_a_row, " times in a row"));
@@ -230,7 +256,21 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
     if (info.applied) history.losses.push_back(info.loss);
     history.seconds.push_back(info.step_seconds);
     if (hooks.on_step) hooks.on_step(info);
-    if (options.evaluate_every > 0 && (iteration + 1) % options.evaluate_every == 0) {
+    if (measures) {
+      if constexpr (shows_weights) {  // those of a double model as if they were floats
+        using Weight = std::conditional_t<std::same_as<T, double>, float, T>;
+        telemetry.updates = lost_updates->template after<Weight>(optimizer);
+      }
+      telemetry.iteration = iteration + 1;
+      telemetry.step = info.step;
+      telemetry.scale = info.scale;
+      hooks.on_telemetry(telemetry);
+    }
+    if (stops) {
+      ++iteration;
+      break;
+    }
+    if (evaluates) {
       evaluate_now(iteration + 1);
       evaluated = iteration + 1;
     }
