@@ -6,6 +6,11 @@
 #include <halfstep/dist/collective/all_reduce.hpp>
 #include <halfstep/dist/collective/gather.hpp>
 #include <halfstep/dist/collective/group.hpp>
+#include <halfstep/dist/parallel/agreement.hpp>
+#include <halfstep/dist/parallel/buckets.hpp>
+#include <halfstep/dist/parallel/data_parallel.hpp>
+#include <halfstep/dist/parallel/shards.hpp>
+#include <halfstep/dist/parallel/zero1.hpp>
 #include <halfstep/dist/transport/launch.hpp>
 #include <halfstep/dist/transport/segment.hpp>
 #include <halfstep/dist/transport/shared_memory.hpp>

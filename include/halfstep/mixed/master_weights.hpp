@@ -54,6 +54,7 @@ template <template <class> class Optimizer, class T>
 requires numeric::is_16bit<T>
 class MasterWeights<Optimizer, T> {
  public:
+  using Element = T;
   using Rule = typename Optimizer<float>::Rule;
   using Options = typename Rule::Options;
   static constexpr optim::Grain grain = Rule::grain;

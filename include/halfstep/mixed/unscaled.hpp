@@ -4,6 +4,7 @@
 // optimizer's step consumes; made by Window::unscale alone.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -14,6 +15,7 @@
 
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
+#include <halfstep/core/pool.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/gradient_pass.hpp>
 #include <halfstep/kernels/reduce.hpp>
@@ -140,15 +142,24 @@ class Unscaled {
     findings_.count = loss.count;
     const auto compute = sums.parameters().runtime().compute();
     std::size_t block = 0;
+    const core::Range held = sums.held();
     for (std::uint32_t i = 0; i < sums.parameters().size(); ++i) {
-      const auto sum = sums.sum({i});
-      const auto count =
-          static_cast<std::size_t>(kernels::sum_blocks(static_cast<std::int64_t>(sum.size())));
-      const auto found =
-          kernels::gradient_pass<gradient>(compute, sum, blocks.subspan(block, count));
+      const auto& info = sums.parameters().infos()[i];
+      const auto count = static_cast<std::size_t>(kernels::sum_blocks(info.elements));
+      const std::span<double> squares = blocks.subspan(block, count);
+      block += count;
+      // What another process holds is its to look at: its blocks add nothing here.
+      const std::int64_t begin = std::clamp<std::int64_t>(held.begin - info.offset, 0, info.elements);
+      const std::int64_t end = std::clamp<std::int64_t>(held.end - info.offset, 0, info.elements);
+      if (end - begin < info.elements) std::fill(squares.begin(), squares.end(), 0.0);
+      if (begin >= end) continue;
+      const auto sum = sums.sum({i}).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+      const auto found = kernels::gradient_pass<gradient>(
+          compute, sum,
+          squares.subspan(static_cast<std::size_t>(kernels::sum_blocks(begin)),
+                          static_cast<std::size_t>(kernels::sum_blocks(end - begin))));
       if (found.count > 0 && findings_.bad_values == 0) findings_.first_bad = i;
       findings_.bad_values += found.count;
-      block += count;
     }
   }
 

@@ -51,7 +51,7 @@ class Moments {
     for (std::size_t i = 0; i < parts_.size(); ++i) {
       const auto& info = parameters_->info(parts_[i].id);
       const std::string name = core::text(prefix, info.name);
-      visitor.tensor(tensor::StateTensor{name, numeric::dtype_of<R>, info.shape, parts_[i].first,
+      visitor.tensor(tensor::StateTensor{name, numeric::dtype_of<R>, info.shape, info.first + parts_[i].first,
                                          std::as_writable_bytes(values(i))});
     }
   }

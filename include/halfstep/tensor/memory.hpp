@@ -23,7 +23,14 @@ class Memory {
  public:
   Memory() = default;
   Memory(core::Ledger& ledger, core::Category category, std::int64_t count)
-      : buffer_(count * static_cast<std::int64_t>(sizeof(T)), core::Fill::zero), ledger_(&ledger), category_(category), count_(count) {
+      : buffer_(count * static_cast<std::int64_t>(sizeof(T)), core::Fill::zero),
+        data_(reinterpret_cast<T*>(buffer_.data())), ledger_(&ledger), category_(category), count_(count) {
+    ledger.add(category, bytes());
+  }
+  /// Memory that somebody else owns and keeps as long as this, such as a shared segment; counted as
+  /// if it were taken here.
+  Memory(core::Ledger& ledger, core::Category category, std::span<T> given)
+      : data_(given.data()), ledger_(&ledger), category_(category), count_(std::ssize(given)) {
     ledger.add(category, bytes());
   }
   Memory(Memory&& other) noexcept { swap(other); }
@@ -38,8 +45,8 @@ class Memory {
     if (ledger_ != nullptr) ledger_->remove(category_, bytes());
   }
 
-  [[nodiscard]] T* data() { return reinterpret_cast<T*>(buffer_.data()); }
-  [[nodiscard]] const T* data() const { return reinterpret_cast<const T*>(buffer_.data()); }
+  [[nodiscard]] T* data() { return data_; }
+  [[nodiscard]] const T* data() const { return data_; }
   [[nodiscard]] std::int64_t size() const { return count_; }
   [[nodiscard]] std::int64_t bytes() const { return count_ * static_cast<std::int64_t>(sizeof(T)); }
   [[nodiscard]] std::span<T> span() { return {data(), static_cast<std::size_t>(count_)}; }
@@ -48,12 +55,14 @@ class Memory {
  private:
   void swap(Memory& other) noexcept {
     std::swap(buffer_, other.buffer_);
+    std::swap(data_, other.data_);
     std::swap(ledger_, other.ledger_);
     std::swap(category_, other.category_);
     std::swap(count_, other.count_);
   }
 
   core::AlignedBuffer buffer_;
+  T* data_ = nullptr;
   core::Ledger* ledger_ = nullptr;
   core::Category category_ = core::Category::weights;
   std::int64_t count_ = 0;

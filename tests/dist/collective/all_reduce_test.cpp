@@ -158,7 +158,7 @@ TEST_P(AllReduce, OfTheFirstThousandDoesNotDependOnHowManyFollow) {
     ranks::Buffer<bf16> whole(group, GetParam(), mine);
     halfstep::dist::all_reduce(group, whole.span());
     // Around each threshold: the inline area, the chunk of a stage, the message.
-    for (const std::int64_t n : {1000L, 4095L, 4096L, 4097L, 32'767L, 32'769L, 131'073L}) {
+    for (const std::int64_t n : {511L, 513L, 1000L, 4096L, 32'767L, 32'769L, 70'000L, 131'073L}) {
       ranks::Buffer<bf16> part(group, GetParam(), {mine.begin(), mine.begin() + n});
       halfstep::dist::all_reduce(group, part.span());
       const auto expected = whole.copy();

@@ -91,7 +91,7 @@ void all_reduce(Group& group, std::span<E> data, Reduction reduction = Reduction
   for (int r = 0; r < n; ++r)
     parts[static_cast<std::size_t>(r)] = slice_of(std::ssize(data), n, r);
   if (algorithm == Algorithm::direct) {
-    const std::span<E> mine = detail::part(data, parts[static_cast<std::size_t>(group.rank())]);
+    const std::span<E> mine = elements_of(data, parts[static_cast<std::size_t>(group.rank())]);
     detail::direct_reduce_scatter<E>(group, operation.label(), data, parts, mine, reduction);
     detail::direct_all_gather<E>(group, operation.label(), mine, data, parts);
   } else if (reduction == Reduction::average) {

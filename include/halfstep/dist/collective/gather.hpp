@@ -176,7 +176,7 @@ void all_gather(Group& group, std::span<const T> in, std::type_identity_t<std::s
     return;
   }
   for (int peer = 0; peer < group.size(); ++peer) {
-    const std::span<T> to = detail::part(out, parts[static_cast<std::size_t>(peer)]);
+    const std::span<T> to = elements_of(out, parts[static_cast<std::size_t>(peer)]);
     const std::byte* const from = memory->posted(peer, static_cast<std::int64_t>(to.size_bytes()));
     if (to.empty() || static_cast<const void*>(to.data()) == static_cast<const void*>(from))
       continue;

@@ -34,6 +34,13 @@ namespace halfstep::inline HALFSTEP_CONFIG::dist {
   return {std::min(units.begin * unit, count), std::min(units.end * unit, count)};
 }
 
+/// The part of an array that a range names.
+template <class T>
+[[nodiscard]] std::span<T> elements_of(std::span<T> whole, core::Range range) {
+  return whole.subspan(static_cast<std::size_t>(range.begin),
+                       static_cast<std::size_t>(range.end - range.begin));
+}
+
 /// Transport and Runtime must outlive it. Belongs to the thread that trains.
 class Group {
  public:

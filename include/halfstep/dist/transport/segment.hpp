@@ -96,7 +96,7 @@ class Segment {
   /// One chunk of a buffer that is copied in and out, and the largest data that travels beside the
   /// control words, in bytes.
   static constexpr std::int64_t stage_bytes = std::int64_t{64} << 10;
-  static constexpr std::int64_t inline_bytes = std::int64_t{16} << 10;
+  static constexpr std::int64_t inline_bytes = std::int64_t{4} << 10;
 
   /// In the memory of this process: ranks are threads.
   [[nodiscard]] static Segment in_process(int ranks, std::int64_t arena_bytes) {

@@ -76,6 +76,12 @@ class SharedMemory final : public Transport {
     return {data, static_cast<std::size_t>(n)};
   }
 
+  template <class T>
+  [[nodiscard]] bool has_room(std::int64_t n) const {
+    return core::round_up(n * std::int64_t{sizeof(T)}, detail::line_pair) <=
+           std::ssize(segment_.arena(rank_)) - used_;
+  }
+
   // The second tier, for collectives. An operation is: post; one or more meetings, between which
   // the ranks touch each other's memory by an agreed plan.
 

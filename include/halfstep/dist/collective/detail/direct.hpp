@@ -26,11 +26,6 @@ inline constexpr std::int64_t message_bytes = std::int64_t{256} << 10;
 /// Where the part of each rank lies in a whole array.
 using Parts = std::array<core::Range, max_ranks>;
 
-template <class T>
-[[nodiscard]] std::span<T> part(std::span<T> whole, core::Range range) {
-  return whole.subspan(static_cast<std::size_t>(range.begin),
-                       static_cast<std::size_t>(range.end - range.begin));
-}
 /// Chunk number `index` of a range, empty behind its end.
 [[nodiscard]] inline core::Range chunk_of(core::Range range, std::int64_t elements,
                                           std::int64_t index) {
@@ -71,7 +66,8 @@ void direct_reduce_scatter(Group& group, const Label& label, std::span<const E> 
         continue;
       }
       const core::Range there = chunk_of(parts[static_cast<std::size_t>(peer)], elements, round);
-      if (there.begin < there.end) sends[outgoing++] = {peer, std::as_bytes(part(whole, there))};
+      if (there.begin < there.end)
+        sends[outgoing++] = {peer, std::as_bytes(elements_of(whole, there))};
       E* const from = inbox + static_cast<std::int64_t>(incoming) * room;
       sources[static_cast<std::size_t>(peer)] = from;
       if (length > 0)
@@ -95,7 +91,7 @@ void direct_all_gather(Group& group, const Label& label, std::span<const T> mine
   std::array<Incoming, max_ranks> receives;
   std::size_t outgoing = 0, incoming = 0;
   for (int peer = 0; peer < n; ++peer) {
-    const std::span<T> there = part(out, parts[static_cast<std::size_t>(peer)]);
+    const std::span<T> there = elements_of(out, parts[static_cast<std::size_t>(peer)]);
     if (peer == rank) {
       if (there.data() != mine.data() && !mine.empty())
         std::copy(mine.begin(), mine.end(), there.begin());

@@ -22,9 +22,10 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::dist::detail {
 
-/// Up to here every rank reads all contributions and keeps the result: one meeting, n^2 reads.
+/// Up to here every rank reads all contributions and keeps the result: one meeting, n^2 reads. At
+/// 16 KiB on two ranks that takes longer than the push with its two meetings.
 [[nodiscard]] constexpr std::int64_t one_shot_bytes(int ranks) {
-  return Segment::inline_bytes * 2 / std::max(ranks, 2);
+  return Segment::inline_bytes / std::max(ranks, 2);
 }
 
 template <class E>
@@ -76,7 +77,8 @@ void push_all_reduce(Group& group, SharedMemory& memory, std::span<E> data,
 }
 
 /// Some are not: chunk by chunk through the stages, of which each rank has two, so that a chunk is
-/// copied in and the one before it copied out between the same two meetings.
+/// copied in and the one before it copied out between the same two meetings. (Copying in only what
+/// others fold, and out of their stages, moves half as much and took 1.3 times as long.)
 template <class E>
 void staged_all_reduce(Group& group, SharedMemory& memory, std::span<E> data,
                        kernels::Reduction reduction) {

@@ -45,7 +45,7 @@ void ring_all_reduce(Group& group, const Label& label, std::span<E> data, const 
     return parts[static_cast<std::size_t>((number % n + n) % n)];
   };
   const auto as_partial = [&](core::Range range, P* to) {
-    const std::span<const E> from = part(std::span<const E>(data), range);
+    const std::span<const E> from = elements_of(std::span<const E>(data), range);
     kernels::cast<E, P>(group.compute(), from, std::span(to, from.size()));
   };
   as_partial(slice(rank - 1), carry);
@@ -71,11 +71,12 @@ void ring_all_reduce(Group& group, const Label& label, std::span<E> data, const 
                        in.end - in.begin, n);
     }
   }
-  const std::span<E> complete = part(data, slice(rank));
+  const std::span<E> complete = elements_of(data, slice(rank));
   kernels::cast<P, E>(group.compute(), std::span<const P>(carry, complete.size()), complete);
   for (int step = 0; step < n - 1; ++step) {
-    const Outgoing outgoing{next, std::as_bytes(part(data, slice(rank - step)))};
-    const Incoming incoming{previous, std::as_writable_bytes(part(data, slice(rank - 1 - step)))};
+    const Outgoing outgoing{next, std::as_bytes(elements_of(data, slice(rank - step)))};
+    const Incoming incoming{previous,
+                            std::as_writable_bytes(elements_of(data, slice(rank - 1 - step)))};
     group.transport().exchange(label, {&outgoing, 1}, {&incoming, 1});
   }
 }
