@@ -9,8 +9,10 @@
 #include <halfstep/dist/parallel/agreement.hpp>
 #include <halfstep/dist/parallel/buckets.hpp>
 #include <halfstep/dist/parallel/data_parallel.hpp>
+#include <halfstep/dist/parallel/sharded_optimizer.hpp>
 #include <halfstep/dist/parallel/shards.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>
+#include <halfstep/dist/parallel/zero2.hpp>
 #include <halfstep/dist/transport/launch.hpp>
 #include <halfstep/dist/transport/segment.hpp>
 #include <halfstep/dist/transport/shared_memory.hpp>

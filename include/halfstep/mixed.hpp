@@ -13,5 +13,6 @@
 #include <halfstep/mixed/master_weights.hpp>
 #include <halfstep/mixed/processes.hpp>
 #include <halfstep/mixed/scale_policy.hpp>
+#include <halfstep/mixed/sums.hpp>
 #include <halfstep/mixed/underflow.hpp>
 #include <halfstep/mixed/unscaled.hpp>

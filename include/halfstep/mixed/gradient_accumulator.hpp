@@ -22,6 +22,7 @@
 #include <halfstep/mixed/gradient_sums.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/mixed/processes.hpp>
+#include <halfstep/mixed/sums.hpp>
 #include <halfstep/mixed/unscaled.hpp>
 #include <halfstep/numeric/element.hpp>
 #include <halfstep/tensor/memory.hpp>
@@ -135,13 +136,17 @@ class GradientAccumulator {
 
   /// Without a scaler the loss scale is 1.
   explicit GradientAccumulator(Parameters<T>& parameters)
-      : parameters_(parameters), sums_(parameters) {}
+      : parameters_(parameters), resident_(parameters), sums_(resident_) {}
   GradientAccumulator(Parameters<T>& parameters, LossScaler& scaler)
-      : parameters_(parameters), scaler_(&scaler), sums_(parameters) {}
+      : parameters_(parameters), scaler_(&scaler), resident_(parameters), sums_(resident_) {}
   /// For one of several processes, which must outlive it: a window is this process's share of the
   /// step, and `unscale` gives what all of them have found. Scaler: null for a loss scale of 1.
   GradientAccumulator(Parameters<T>& parameters, LossScaler* scaler, Processes<gradient>& processes)
-      : parameters_(parameters), scaler_(scaler), processes_(&processes), sums_(parameters, &processes) {}
+      : parameters_(parameters),
+        scaler_(scaler),
+        processes_(&processes),
+        resident_(parameters, &processes),
+        sums_(processes.sums() == nullptr ? resident_ : *processes.sums()) {}
   GradientAccumulator(const GradientAccumulator&) = delete;
   GradientAccumulator& operator=(const GradientAccumulator&) = delete;
 
@@ -180,8 +185,8 @@ class GradientAccumulator {
     prepare_blocks();
     losses_.clear();
     counts_.clear();
-    losses_.reserve(static_cast<std::size_t>(range.count));
-    counts_.reserve(static_cast<std::size_t>(range.count));
+    losses_.reserve(static_cast<std::size_t>(shape.micro_batches));
+    counts_.reserve(static_cast<std::size_t>(shape.micro_batches));
     iteration_ = iteration;
     shape_ = shape;
     range_ = range;
@@ -304,6 +309,7 @@ class GradientAccumulator {
     }
     detach();
     sums_.fold();
+    if (processes_ != nullptr) processes_->gather(losses_, counts_);
     return Unscaled<T>(sums_, scaler_, open_, blocks_.span(), seed_, total());
   }
   [[nodiscard]] Unscaled<T> unscale() {
@@ -336,7 +342,8 @@ class GradientAccumulator {
   Parameters<T>& parameters_;
   LossScaler* scaler_ = nullptr;
   Processes<gradient>* processes_ = nullptr;
-  GradientSums<gradient> sums_;
+  GradientSums<gradient> resident_;  // without memory where somebody else sums
+  Sums<gradient>& sums_;
   tensor::Memory<double> blocks_;        // per block of 1024 elements, its sum of squares
   std::vector<double> losses_, counts_;  // per micro-batch
   std::int64_t iteration_ = 0;

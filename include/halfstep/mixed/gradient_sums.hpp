@@ -4,6 +4,7 @@
 // owns it. Not for: what is done with the sum.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -17,6 +18,7 @@
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/elementwise.hpp>
 #include <halfstep/mixed/processes.hpp>
+#include <halfstep/mixed/sums.hpp>
 #include <halfstep/tensor/memory.hpp>
 #include <halfstep/tensor/parameter_table.hpp>
 #include <halfstep/tensor/sink.hpp>
@@ -40,13 +42,12 @@ namespace halfstep::inline HALFSTEP_CONFIG::mixed {
 /// the ledger's gradients, kept for the next window. Cost: K - 1 additions per element, of which K
 /// / 2 are done by the op that makes the leaf.
 template <class R>
-class GradientSums final : public tensor::Sink {
+class GradientSums final : public Sums<R> {
  public:
   explicit GradientSums(tensor::ParameterTable& parameters, Processes<R>* processes = nullptr)
       : parameters_(parameters), processes_(processes) {}
 
-  /// Starts a sum of `micro_batches` >= 1 leaves of each parameter.
-  void begin(std::int64_t micro_batches) {
+  void begin(std::int64_t micro_batches) override {
     parameters_.lay_out();  // from here on the parameters are final
     const auto wanted = static_cast<std::size_t>(gradient_buffers(micro_batches));
     auto& ledger = parameters_.runtime().ledger();
@@ -81,8 +82,7 @@ class GradientSums final : public tensor::Sink {
     const bool complete = std::has_single_bit(static_cast<std::uint64_t>(micro_batches_));
     if (processes_ != nullptr && complete && number_ == micro_batches_ - 1) processes_->finished(id);
   }
-  /// The micro-batch is over: parameters that took no part in it catch up.
-  void next() {
+  void next() override {
     for (std::uint32_t i = 0; i < parameters_.size(); ++i) {
       if (finished_[i] == 0) carry({i});
       finished_[i] = 0;
@@ -91,7 +91,7 @@ class GradientSums final : public tensor::Sink {
   }
   /// After the last micro-batch: joins what is left of an incomplete tree, smallest subtree first,
   /// and then the sums of all processes.
-  void fold() {
+  void fold() override {
     HALFSTEP_ASSERT(number_ == micro_batches_);
     const int subtrees = std::popcount(static_cast<std::uint64_t>(micro_batches_));
     for (std::uint32_t i = 0; i < parameters_.size(); ++i) {
@@ -104,18 +104,19 @@ class GradientSums final : public tensor::Sink {
     }
     if (processes_ != nullptr) processes_->complete();
   }
-  /// The whole sum of one parameter, after fold().
-  [[nodiscard]] std::span<const R> sum(ParameterId id) const {
+  /// The whole step's, after fold(): of every element, but where processes hold a shard each.
+  [[nodiscard]] std::span<const R> sum(ParameterId id) const override {
     const auto& info = parameters_.info(id);
-    return {buffers_.front().data() + info.offset, static_cast<std::size_t>(info.elements)};
+    const core::Range here = held();
+    const std::int64_t begin = std::clamp(here.begin, info.offset, info.offset + info.elements);
+    const std::int64_t end = std::clamp(here.end, info.offset, info.offset + info.elements);
+    return {buffers_.front().data() + begin, static_cast<std::size_t>(end - begin)};
   }
-
-  /// The elements of which this process has the whole step's sum, after fold().
-  [[nodiscard]] core::Range held() const {
+  [[nodiscard]] core::Range held() const override {
     return processes_ == nullptr ? core::Range{0, parameters_.count()} : processes_->held();
   }
 
-  [[nodiscard]] tensor::ParameterTable& parameters() const { return parameters_; }
+  [[nodiscard]] tensor::ParameterTable& parameters() const override { return parameters_; }
 
  private:
   // Buffer of the subtree that leaf n is in before it is carried: one below it for each bit of n

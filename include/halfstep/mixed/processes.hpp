@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/pool.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/mixed/decision.hpp>
+#include <halfstep/mixed/sums.hpp>
 #include <halfstep/tensor/parameter_table.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::mixed {
@@ -44,19 +46,25 @@ class Processes {
 
   /// This process's part of a step. @throws OptionError if the step cannot be divided so.
   [[nodiscard]] virtual MicroBatchRange share(const StepShape& shape) const = 0;
+
+  /// Who sums this process's leaves; null: the accumulator itself, which then tells what follows.
+  [[nodiscard]] virtual Sums<R>* sums() { return nullptr; }
   /// Memory for one sum of all gradients where others can reach it, kept as long as this; empty:
   /// the accumulator takes its own.
-  [[nodiscard]] virtual std::span<R> memory(std::int64_t elements) = 0;
-
+  [[nodiscard]] virtual std::span<R> memory(std::int64_t /*elements*/) { return {}; }
   /// A window begins. `sums`: of all parameters in order of registration.
-  virtual void begin(std::span<R> sums) = 0;
+  virtual void begin(std::span<R> /*sums*/) {}
   /// This process will not change the sum of that parameter any more. Not told of all parameters.
-  virtual void finished(ParameterId id) = 0;
+  virtual void finished(ParameterId /*id*/) {}
   /// Nor of any. Returns when the elements `held` of sums are those of the whole step.
-  virtual void complete() = 0;
-  /// In elements of the store; it begins and ends at blocks of 1024 elements of a parameter.
-  [[nodiscard]] virtual core::Range held() const = 0;
-  /// See decision_reduction.
+  virtual void complete() {}
+  /// Of those sums, in elements of the store; see Sums.
+  [[nodiscard]] virtual core::Range held() const { return {}; }
+
+  /// This process's losses and counts, one of each for each of its micro-batches, become those of
+  /// all micro-batches of the step in order of their numbers.
+  virtual void gather(std::vector<double>& losses, std::vector<double>& counts) = 0;
+  /// See decision_reduction; loss and count are the whole step's already.
   virtual void decide(Findings& findings, std::span<double> blocks) = 0;
 };
 

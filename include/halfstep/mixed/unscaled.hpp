@@ -20,8 +20,8 @@
 #include <halfstep/kernels/gradient_pass.hpp>
 #include <halfstep/kernels/reduce.hpp>
 #include <halfstep/mixed/decision.hpp>
-#include <halfstep/mixed/gradient_sums.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
+#include <halfstep/mixed/sums.hpp>
 #include <halfstep/optim/optimizer.hpp>
 #include <halfstep/tensor/parameters.hpp>
 
@@ -135,7 +135,7 @@ class Unscaled {
 
   // Pass one. `blocks` holds sum_blocks(elements) doubles for each parameter; `open` is cleared
   // when this ends. Nothing is decided until `reduce` or `decide`.
-  Unscaled(GradientSums<gradient>& sums, LossScaler* scaler, bool& open, std::span<double> blocks,
+  Unscaled(Sums<gradient>& sums, LossScaler* scaler, bool& open, std::span<double> blocks,
            double seed, const LossTotal& loss)
       : sums_(&sums), scaler_(scaler), open_(&open), blocks_(blocks), seed_(seed) {
     findings_.loss_sum = loss.sum;
@@ -153,7 +153,7 @@ class Unscaled {
       const std::int64_t end = std::clamp<std::int64_t>(held.end - info.offset, 0, info.elements);
       if (end - begin < info.elements) std::fill(squares.begin(), squares.end(), 0.0);
       if (begin >= end) continue;
-      const auto sum = sums.sum({i}).subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin));
+      const auto sum = sums.sum({i});
       const auto found = kernels::gradient_pass<gradient>(
           compute, sum,
           squares.subspan(static_cast<std::size_t>(kernels::sum_blocks(begin)),
@@ -233,7 +233,7 @@ class Unscaled {
     return name;
   }
 
-  GradientSums<gradient>* sums_;
+  Sums<gradient>* sums_;
   LossScaler* scaler_;
   bool* open_;
   std::span<double> blocks_;  // the accumulator's: sums of squares, until they are folded

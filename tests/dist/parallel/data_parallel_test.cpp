@@ -112,8 +112,9 @@ TEST(DataParallel, SendsTwiceTheParametersTimesNMinusOneOverNHoweverOftenItAccum
       }
       const auto gradients = std::move(window).unscale();
       EXPECT_EQ(gradients.count(), static_cast<double>(micro_batches));
-      const std::uint64_t findings = 3 * sizeof(hs::mixed::Findings);
-      EXPECT_EQ(group.traffic().bytes_sent - before - findings, 2U * 3U * count * 4U / 4U);
+      // And to each the loss and the count of every micro-batch.
+      const auto losses = static_cast<std::uint64_t>(3 * 16 * micro_batches / 4);
+      EXPECT_EQ(group.traffic().bytes_sent - before - losses, 2U * 3U * count * 4U / 4U);
     });
   }
 }

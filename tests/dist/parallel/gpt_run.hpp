@@ -17,6 +17,7 @@
 #include <halfstep/dist/collective/group.hpp>
 #include <halfstep/dist/parallel/data_parallel.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>
+#include <halfstep/dist/parallel/zero2.hpp>
 #include <halfstep/nn/gpt.hpp>
 #include <halfstep/train/fit.hpp>
 
@@ -78,6 +79,9 @@ class Ranks final : public hs::mixed::Processes<float> {
   void finished(hs::ParameterId id) override { inner_.finished(id); }
   void complete() override { inner_.complete(); }
   hs::core::Range held() const override { return inner_.held(); }
+  void gather(std::vector<double>& losses, std::vector<double>& counts) override {
+    inner_.gather(losses, counts);
+  }
   void decide(hs::mixed::Findings& findings, std::span<double> blocks) override {
     inner_.decide(findings, blocks);
   }
@@ -119,11 +123,12 @@ template <class T>
   using Accumulator = hs::mixed::GradientAccumulator<T>;
   if (group == nullptr)
     return outcome(Optimizer(parameters, adamw), Accumulator(parameters, scaler));
-  if (settings.stage == 1) {
-    dist::Zero1<Optimizer> optimizer(*group, parameters, adamw,
-                                     {.bucket_bytes = settings.parallel.bucket_bytes});
+  const auto sharded = [&](auto&& optimizer) {
     return outcome(optimizer, Accumulator(parameters, &scaler, optimizer.ranks()));
-  }
+  };
+  const dist::ShardOptions shard{.bucket_bytes = settings.parallel.bucket_bytes};
+  if (settings.stage == 1) return sharded(dist::Zero1<Optimizer>(*group, parameters, adamw, shard));
+  if (settings.stage == 2) return sharded(dist::Zero2<Optimizer>(*group, parameters, adamw, shard));
   Ranks<T> ranks(*group, parameters, settings);
   return outcome(Optimizer(parameters, adamw), Accumulator(parameters, &scaler, ranks));
 }

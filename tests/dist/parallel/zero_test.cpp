@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <halfstep/dist/parallel/zero1.hpp>
+#include <halfstep/dist/parallel/zero2.hpp>
 
 #include <array>
 #include <atomic>
@@ -12,6 +12,7 @@
 
 #include <halfstep/core/error.hpp>
 #include <halfstep/dist/parallel/shards.hpp>
+#include <halfstep/dist/parallel/zero1.hpp>
 
 #include "dist/parallel/gpt_run.hpp"
 #include "dist/ranks.hpp"
@@ -98,43 +99,52 @@ TEST(PartOfAStore, HoldsTheSameWeightsUnderTheSameNamesWithTheirPlaceInTheWhole)
   EXPECT_EQ(none.size(), 1U);
 }
 
-Settings stage1(Settings settings = {}) {
-  settings.stage = 1;
+Settings of_stage(int stage, Settings settings = {}) {
+  settings.stage = stage;
   return settings;
 }
 
-TEST(Zero1, TrainsToTheBitsOfOneProcessOnEveryNumberOfRanksInEveryFormat) {
+class ZeroStage : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Zero, ZeroStage, testing::Values(1, 2));
+
+TEST_P(ZeroStage, TrainsToTheBitsOfOneProcessOnEveryNumberOfRanksInEveryFormat) {
   for (const int n : {1, 2, 4, 8}) {
-    expect_as_alone<float>(n, Over::arena, stage1());
-    expect_as_alone<hs::bf16>(n, Over::heap, stage1());
-    expect_as_alone<hs::fp16>(n, Over::sockets, stage1());
+    expect_as_alone<float>(n, Over::arena, of_stage(GetParam()));
+    expect_as_alone<hs::bf16>(n, Over::heap, of_stage(GetParam()));
+    expect_as_alone<hs::fp16>(n, Over::sockets, of_stage(GetParam()));
   }
 }
-TEST(Zero1, ForEveryBucketSizeIsTheSame) {
+TEST_P(ZeroStage, ForEveryBucketSizeIsTheSame) {
   Settings settings{.steps = 2, .micro_batches = 4};
   const Outcome one = alone<hs::bf16>(settings);
   for (const std::int64_t elements : {7, 1000, 1'000'000}) {
     settings.parallel.bucket_bytes = elements * 4;
-    for (const Outcome& rank : together<hs::bf16>(2, Over::sockets, stage1(settings)))
+    for (const Outcome& rank : together<hs::bf16>(2, Over::sockets, of_stage(GetParam(), settings)))
       EXPECT_EQ(rank.hash, one.hash) << elements;
   }
 }
-TEST(Zero1, OfAnotherSeedOrClipIsAnotherRun) {
+TEST_P(ZeroStage, OfAnotherSeedOrClipIsAnotherRun) {
   const Outcome one = alone<hs::bf16>({});
-  EXPECT_NE(together<hs::bf16>(2, Over::heap, stage1({.seed = 2}))[0].hash, one.hash);
-  EXPECT_NE(together<hs::bf16>(2, Over::heap, stage1({.clip = 0.4F}))[0].hash, one.hash);
+  EXPECT_NE(together<hs::bf16>(2, Over::heap, of_stage(GetParam(), {.seed = 2}))[0].hash, one.hash);
+  EXPECT_NE(together<hs::bf16>(2, Over::heap, of_stage(GetParam(), {.clip = 0.4F}))[0].hash,
+            one.hash);
 }
-TEST(Zero1, SkipsTheSameStepsOnEveryRank) {
+TEST_P(ZeroStage, SkipsTheSameStepsOnEveryRank) {
   const Outcome one = alone<hs::fp16>({});
   EXPECT_GT(one.skipped, 0);
   EXPECT_LT(one.skipped, 6);
-  for (const Outcome& rank : together<hs::fp16>(4, Over::heap, stage1()))
+  for (const Outcome& rank : together<hs::fp16>(4, Over::heap, of_stage(GetParam())))
     EXPECT_EQ(rank.skipped, one.skipped);
 }
 
-/// One step on parameters of these sizes; what `look` does with each rank's optimizer afterwards.
-template <class T, class Look>
-void step_once(int n, Over over, const std::vector<std::int64_t>& sizes, Look look) {
+template <class T>
+using Masters = hs::mixed::MasterWeights<hs::optim::AdamW, T>;
+
+/// One step of `rounds` micro-batches for each rank on parameters of these sizes, and what `look`
+/// does with each rank's optimizer afterwards.
+template <class Optimizer, class Look>
+void step_once(int n, Over over, const std::vector<std::int64_t>& sizes, int rounds, Look look) {
+  using T = typename Optimizer::Element;
   ranks::run(n, over, [&](dist::Group& group) {
     hs::Runtime runtime({.threads = 1});
     hs::Parameters<T> parameters(runtime);
@@ -143,11 +153,12 @@ void step_once(int n, Over over, const std::vector<std::int64_t>& sizes, Look lo
       all.push_back(parameters.scope().add("p" + std::to_string(i), {sizes[i]}, hs::Role::weight,
                                            hs::Init::normal(1.0F)));
     }
-    dist::Zero1<hs::mixed::MasterWeights<hs::optim::AdamW, T>> optimizer(group, parameters);
+    Optimizer optimizer(group, parameters, {}, {.bucket_bytes = 4096});
     hs::mixed::GradientAccumulator<T> accumulator(parameters, nullptr, optimizer.ranks());
     halfstep_tests::GivenTape tape;
     const std::uint64_t before = group.traffic().bytes_sent;
-    auto window = accumulator.begin(tape, 0, {.micro_batches = n, .rows = 1, .targets_per_row = 1});
+    auto window =
+        accumulator.begin(tape, 0, {.micro_batches = n * rounds, .rows = 1, .targets_per_row = 1});
     for (const auto micro : window) {
       tape.begin(micro);
       halfstep_tests::GivenLoss<float> loss{.sum = 1.0, .leaves = {}};
@@ -163,47 +174,49 @@ void step_once(int n, Over over, const std::vector<std::int64_t>& sizes, Look lo
 
 TEST(Zero1, KeepsSixBytesAParameterAndTwelveOfItsShard) {
   for (int n = 1; n <= 8; ++n) {
-    step_once<hs::bf16>(n, Over::sockets, {10'000, 3, 4096, 1, 2500},
-                        [&](dist::Group& group, hs::Runtime& runtime, auto& parameters,
-                            auto& optimizer, std::uint64_t) {
-                          const auto own = optimizer.shards().of(group.rank());
-                          const std::int64_t shard = own.end - own.begin, all = parameters.count();
-                          const hs::core::Ledger& ledger = runtime.ledger();
-                          EXPECT_EQ(ledger.live(Category::weights), 2 * all);
-                          EXPECT_EQ(ledger.live(Category::gradients), 4 * all);
-                          EXPECT_EQ(ledger.live(Category::master), 4 * shard);
-                          EXPECT_EQ(ledger.live(Category::moments), 8 * shard);
-                          // By blocks: 10 + 1 + 4 + 1 + 3, of which the last of a parameter may be
-                          // short.
-                          EXPECT_LE(shard, (19 + n - 1) / n * 1024);
-                        });
+    step_once<dist::Zero1<Masters<hs::bf16>>>(
+        n, Over::sockets, {10'000, 3, 4096, 1, 2500}, 1,
+        [&](dist::Group& group, hs::Runtime& runtime, auto& parameters, auto& optimizer,
+            std::uint64_t) {
+          const auto own = optimizer.shards().of(group.rank());
+          const std::int64_t shard = own.end - own.begin, all = parameters.count();
+          const hs::core::Ledger& ledger = runtime.ledger();
+          EXPECT_EQ(ledger.live(Category::weights), 2 * all);
+          EXPECT_EQ(ledger.live(Category::gradients), 4 * all);
+          EXPECT_EQ(ledger.live(Category::master), 4 * shard);
+          EXPECT_EQ(ledger.live(Category::moments), 8 * shard);
+          // By blocks: 10 + 1 + 4 + 1 + 3, of which the last of a parameter may be
+          // short.
+          EXPECT_LE(shard, (19 + n - 1) / n * 1024);
+        });
   }
 }
 TEST(Zero1, SendsGradientsToTheirOwnersAndWeightsToAll) {
   for (const int n : {1, 2, 3, 4}) {
-    step_once<hs::bf16>(n, Over::sockets, {10'000, 3, 4096, 1, 2500},
-                        [&](dist::Group& group, hs::Runtime&, auto& parameters, auto& optimizer,
-                            std::uint64_t sent) {
-                          const auto own = optimizer.shards().of(group.rank());
-                          const std::int64_t shard = own.end - own.begin, all = parameters.count();
-                          const std::int64_t others = n - 1;
-                          // And for the decision: the findings to each, and the sums of squares of
-                          // 19 blocks.
-                          const auto blocks = dist::slice_of(19, n, group.rank());
-                          const std::int64_t squares = blocks.end - blocks.begin;
-                          const std::int64_t decision =
-                              others * static_cast<std::int64_t>(sizeof(hs::mixed::Findings)) +
-                              8 * (19 - squares + others * squares);
-                          EXPECT_EQ(static_cast<std::int64_t>(sent),
-                                    n == 1 ? 0 : 4 * (all - shard) + 2 * others * shard + decision);
-                        });
+    step_once<dist::Zero1<Masters<hs::bf16>>>(
+        n, Over::sockets, {10'000, 3, 4096, 1, 2500}, 1,
+        [&](dist::Group& group, hs::Runtime&, auto& parameters, auto& optimizer,
+            std::uint64_t sent) {
+          const auto own = optimizer.shards().of(group.rank());
+          const std::int64_t shard = own.end - own.begin, all = parameters.count();
+          const std::int64_t others = n - 1;
+          // And for the decision: the findings to each, and the sums of squares of
+          // 19 blocks.
+          const auto blocks = dist::slice_of(19, n, group.rank());
+          const std::int64_t squares = blocks.end - blocks.begin;
+          const std::int64_t decision =
+              others * static_cast<std::int64_t>(sizeof(hs::mixed::Findings) + 16) +
+              8 * (19 - squares + others * squares);
+          EXPECT_EQ(static_cast<std::int64_t>(sent),
+                    n == 1 ? 0 : 4 * (all - shard) + 2 * others * shard + decision);
+        });
   }
 }
 TEST(Zero1, WithMoreRanksThanBlocksLeavesSomeWithNothingToKeep) {
   std::atomic<int> empty{0};
   for (const std::vector<std::int64_t>& sizes : {std::vector<std::int64_t>{1}, {6}, {2000, 1}}) {
-    step_once<float>(
-        8, Over::heap, sizes,
+    step_once<dist::Zero1<Masters<float>>>(
+        8, Over::heap, sizes, 1,
         [&](dist::Group& group, hs::Runtime&, auto& parameters, auto& optimizer, std::uint64_t) {
           const auto own = optimizer.shards().of(group.rank());
           empty += own.begin == own.end ? 1 : 0;
@@ -218,29 +231,73 @@ TEST(Zero1, WithMoreRanksThanBlocksLeavesSomeWithNothingToKeep) {
 }
 TEST(Zero1, ShowsItsStateWithItsPlaceInTheWhole) {
   std::array<std::atomic<std::int64_t>, 3> covered{};
-  step_once<hs::bf16>(3, Over::heap, {5000},
-                      [&](dist::Group& group, hs::Runtime&, auto&, auto& optimizer, std::uint64_t) {
-                        struct Visitor {
-                          dist::Group& group;
-                          std::array<std::atomic<std::int64_t>, 3>& covered;
-                          hs::core::Range own;
-                          void tensor(const hs::tensor::StateTensor& one) {
-                            EXPECT_EQ(one.shape, hs::Shape({5000}));
-                            EXPECT_EQ(one.first, own.begin);
-                            const std::size_t which = one.name == "adamw.m.p0"   ? 0
-                                                      : one.name == "adamw.v.p0" ? 1
-                                                                                 : 2;
-                            covered[which] += std::ssize(one.bytes) / 4;
-                          }
-                          void scalar(std::string_view, std::int64_t& value) {
-                            EXPECT_EQ(value, 1);
-                          }
-                          void scalar(std::string_view, double&) {}
-                        } visitor{group, covered, optimizer.shards().of(group.rank())};
-                        optimizer.visit_state(visitor);
-                      });
+  step_once<dist::Zero1<Masters<hs::bf16>>>(
+      3, Over::heap, {5000}, 1,
+      [&](dist::Group& group, hs::Runtime&, auto&, auto& optimizer, std::uint64_t) {
+        struct Visitor {
+          dist::Group& group;
+          std::array<std::atomic<std::int64_t>, 3>& covered;
+          hs::core::Range own;
+          void tensor(const hs::tensor::StateTensor& one) {
+            EXPECT_EQ(one.shape, hs::Shape({5000}));
+            EXPECT_EQ(one.first, own.begin);
+            const std::size_t which = one.name == "adamw.m.p0"   ? 0
+                                      : one.name == "adamw.v.p0" ? 1
+                                                                 : 2;
+            covered[which] += std::ssize(one.bytes) / 4;
+          }
+          void scalar(std::string_view, std::int64_t& value) { EXPECT_EQ(value, 1); }
+          void scalar(std::string_view, double&) {}
+        } visitor{group, covered, optimizer.shards().of(group.rank())};
+        optimizer.visit_state(visitor);
+      });
   for (const auto& one : covered)
     EXPECT_EQ(one, 5000);
+}
+
+TEST(Zero2, KeepsTwoBytesAParameterAndSixteenOfItsShardAndItsTreesAndOneBucket) {
+  for (int n = 1; n <= 8; ++n) {
+    for (const int rounds : {1, 4}) {
+      step_once<dist::Zero2<Masters<hs::bf16>>>(
+          n, Over::sockets, {10'000, 3, 4096, 1, 2500}, rounds,
+          [&](dist::Group& group, hs::Runtime& runtime, auto& parameters, auto& optimizer,
+              std::uint64_t) {
+            const auto own = optimizer.shards().of(group.rank());
+            const std::int64_t shard = own.end - own.begin, all = parameters.count();
+            const hs::core::Ledger& ledger = runtime.ledger();
+            constexpr std::int64_t bucket = 4096;
+            const std::int64_t trees = rounds == 4 ? 2 : 1;
+            EXPECT_EQ(ledger.live(Category::weights), 2 * all);
+            EXPECT_EQ(ledger.live(Category::gradients), 4 * shard * trees + bucket);
+            EXPECT_EQ(ledger.live(Category::master), 4 * shard);
+            EXPECT_EQ(ledger.live(Category::moments), 8 * shard);
+            // While a sweep runs one leaf, and what of the one before it does not fill a bucket.
+            EXPECT_LE(ledger.peak(Category::gradients),
+                      4 * shard * trees + bucket + 4 * (10'000 + 3 + 4096));
+          });
+    }
+  }
+}
+TEST(Zero2, SendsGradientsOfEveryRoundToTheirOwnersAndWeightsToAllOnce) {
+  for (const int n : {1, 2, 3, 4}) {
+    for (const int rounds : {1, 4}) {
+      step_once<dist::Zero2<Masters<hs::bf16>>>(
+          n, Over::sockets, {10'000, 3, 4096, 1, 2500}, rounds,
+          [&](dist::Group& group, hs::Runtime&, auto& parameters, auto& optimizer,
+              std::uint64_t sent) {
+            const auto own = optimizer.shards().of(group.rank());
+            const std::int64_t shard = own.end - own.begin, all = parameters.count(),
+                               others = n - 1;
+            const auto blocks = dist::slice_of(19, n, group.rank());
+            const std::int64_t squares = blocks.end - blocks.begin;
+            const std::int64_t decision =
+                others * (static_cast<std::int64_t>(sizeof(hs::mixed::Findings)) + 16 * rounds) +
+                8 * (19 - squares + others * squares);
+            EXPECT_EQ(static_cast<std::int64_t>(sent),
+                      n == 1 ? 0 : rounds * 4 * (all - shard) + 2 * others * shard + decision);
+          });
+    }
+  }
 }
 
 }  // namespace

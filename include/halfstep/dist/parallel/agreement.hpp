@@ -13,6 +13,7 @@
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
 #include <halfstep/core/strict_math.hpp>
+#include <halfstep/dist/collective/all_reduce.hpp>
 #include <halfstep/dist/collective/gather.hpp>
 #include <halfstep/dist/collective/group.hpp>
 #include <halfstep/mixed/decision.hpp>
@@ -43,6 +44,35 @@ template <class V>
     }
   });
   return all.front();
+}
+
+/// Losses and counts of this rank's K micro-batches become those of all ranks' n K, in order of
+/// their numbers: rank r has numbers r K, r K + 1, … or, strided, r, r + n, …
+inline void gather_losses(Group& group, std::vector<double>& losses, std::vector<double>& counts,
+                          bool strided) {
+  const std::size_t each = losses.size(), n = static_cast<std::size_t>(group.size());
+  std::vector<double> mine(losses), all(2 * each * n);
+  mine.insert(mine.end(), counts.begin(), counts.end());
+  const std::vector<std::int64_t> lengths(n, static_cast<std::int64_t>(2 * each));
+  all_gather<double>(group, mine, all, lengths);
+  losses.assign(each * n, 0.0);
+  counts.assign(each * n, 0.0);
+  for (std::size_t rank = 0; rank < n; ++rank) {
+    for (std::size_t i = 0; i < each; ++i) {
+      const std::size_t number = strided ? i * n + rank : rank * each + i;
+      losses[number] = all[2 * each * rank + i];
+      counts[number] = all[2 * each * rank + each + i];
+    }
+  }
+}
+
+/// What the ranks of a sharded gradient found in their shards makes what one process would have
+/// found; `blocks` holds 0 for what others hold, so that their sum is exact.
+inline void decide_over_shards(Group& group, mixed::Findings& findings, std::span<double> blocks) {
+  const mixed::Findings whole = sum_over_ranks(group, findings);
+  findings.bad_values = whole.bad_values;
+  findings.first_bad = whole.first_bad;
+  all_reduce(group, blocks);
 }
 
 /// Whether names, shapes, formats and values of the parameters are the same on all ranks, in the

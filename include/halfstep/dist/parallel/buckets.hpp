@@ -48,6 +48,9 @@ class Buckets : public mixed::Processes<typename Parameters<T>::gradient> {
     if (shared == nullptr || group_.size() == 1 || !shared->has_room<R>(elements)) return {};
     return shared->allocate<R>(elements);
   }
+  void gather(std::vector<double>& losses, std::vector<double>& counts) override {
+    gather_losses(group_, losses, counts, false);
+  }
   void begin(std::span<R> sums) override {
     sums_ = sums;
     reduced_from_ = frontier_ = std::ssize(sums);

@@ -12,7 +12,6 @@
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/dist/collective/all_reduce.hpp>
 #include <halfstep/dist/collective/group.hpp>
-#include <halfstep/dist/parallel/agreement.hpp>
 #include <halfstep/dist/parallel/buckets.hpp>
 #include <halfstep/mixed/decision.hpp>
 #include <halfstep/tensor/parameters.hpp>
@@ -46,11 +45,8 @@ class DataParallel final : public Buckets<T> {
       : Buckets<T>(group, parameters, options.bucket_bytes), algorithm_(options.algorithm) {}
 
   [[nodiscard]] core::Range held() const override { return {0, this->parameters().count()}; }
-  void decide(mixed::Findings& findings, std::span<double> /*blocks*/) override {
-    const std::int64_t bad_values = findings.bad_values;  // all ranks look at the same gradient
-    findings = sum_over_ranks(this->group(), findings);
-    findings.bad_values = bad_values;
-  }
+  /// All ranks look at the same gradient and find the same.
+  void decide(mixed::Findings& /*findings*/, std::span<double> /*blocks*/) override {}
 
  private:
   void reduce(std::span<R> sums, core::Range range) override {
