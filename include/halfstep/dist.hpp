@@ -11,6 +11,7 @@
 #include <halfstep/dist/parallel/data_parallel.hpp>
 #include <halfstep/dist/parallel/sharded_optimizer.hpp>
 #include <halfstep/dist/parallel/shards.hpp>
+#include <halfstep/dist/parallel/verify_parallel.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>
 #include <halfstep/dist/parallel/zero2.hpp>
 #include <halfstep/dist/transport/launch.hpp>
