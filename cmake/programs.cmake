@@ -43,7 +43,7 @@ function(halfstep_program name)
   endif()
   foreach(source IN LISTS ARGN)
     file(STRINGS ${source} lines LIMIT_COUNT 1
-      REGEX "#include (<halfstep/(halfstep\\.hpp|autograd|kernels|mixed|nn|optim|train)|\"capstone/|\"model|\"commands)")
+      REGEX "#include (<halfstep/(halfstep\\.hpp|dist\\.hpp|dist/collective|dist/parallel|autograd|kernels|mixed|nn|optim|train)|\"capstone/|\"model|\"commands)")
     if(lines)
       target_link_libraries(${name} PRIVATE halfstep_kernels)
       target_precompile_headers(${name} REUSE_FROM ${HALFSTEP_PREFIX})

@@ -74,7 +74,9 @@
                                                   std::span<const A>, A, std::span<E>);                 \
   HALFSTEP_KERNELS double sum<E>(const core::Compute&, std::span<const E>, std::span<double>);          \
   HALFSTEP_KERNELS A sum_in_accumulator<E>(const core::Compute&, std::span<const E>, std::span<A>);     \
-  HALFSTEP_KERNELS double sum_of_squares<E>(const core::Compute&, std::span<const E>, std::span<double>);
+  HALFSTEP_KERNELS double sum_of_squares<E>(const core::Compute&, std::span<const E>, std::span<double>); \
+  HALFSTEP_KERNELS void fold<E>(const core::Compute&, Reduction, std::span<const E* const>,             \
+                                std::span<E* const>, std::int64_t, int);
 
 // Of a 16-bit element besides: products in float, and the copy that an optimizer writes.
 #define HALFSTEP_KERNELS_OF_16_BITS(E)                                                                   \

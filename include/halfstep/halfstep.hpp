@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Everything that needs Eigen alone. Not in it: io.hpp, which needs nlohmann_json (halfstep::io).
+// Everything that needs Eigen alone, in one process. Not in it: io.hpp, which needs nlohmann_json
+// (halfstep::io), and dist.hpp, for several processes.
 // For programs; our own headers include what they use.
 #pragma once
 

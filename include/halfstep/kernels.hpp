@@ -10,6 +10,7 @@
 #include <halfstep/kernels/dropout.hpp>
 #include <halfstep/kernels/elementwise.hpp>
 #include <halfstep/kernels/embedding.hpp>
+#include <halfstep/kernels/fold.hpp>
 #include <halfstep/kernels/gelu.hpp>
 #include <halfstep/kernels/gemm.hpp>
 #include <halfstep/kernels/gradient_pass.hpp>

@@ -11,7 +11,9 @@
 #include <halfstep/mixed/lost_updates.hpp>
 #include <halfstep/mixed/magnitudes.hpp>
 #include <halfstep/mixed/master_weights.hpp>
+#include <halfstep/mixed/processes.hpp>
 #include <halfstep/mixed/scale_policy.hpp>
 #include <halfstep/mixed/state_formats.hpp>
+#include <halfstep/mixed/sums.hpp>
 #include <halfstep/mixed/underflow.hpp>
 #include <halfstep/mixed/unscaled.hpp>

@@ -45,6 +45,18 @@ struct StateError : Error {
 struct MemoryError : Error {
   using Error::Error;
 };
+/// Another rank failed, ended or was ended: not the cause, but what this rank saw of it.
+struct PeerError : Error {
+  using Error::Error;
+};
+/// Another rank did not come in time.
+struct TimeoutError : Error {
+  using Error::Error;
+};
+/// Ranks that met in different operations, or in one operation with different sizes.
+struct MismatchError : Error {
+  using Error::Error;
+};
 
 namespace core {
 

@@ -18,6 +18,9 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::kernels {
 
+/// Elements of a block: where sums of squares begin anew, and shards are cut.
+inline constexpr std::int64_t block_elements = detail::block_elements;
+
 /// Blocks of 1024 that n elements make: the length of the `blocks` below.
 [[nodiscard]] constexpr std::int64_t sum_blocks(std::int64_t n) {
   return core::divide_up(n, detail::block_elements);

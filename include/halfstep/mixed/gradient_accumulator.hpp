@@ -21,28 +21,14 @@
 #include <halfstep/mixed/decision.hpp>
 #include <halfstep/mixed/gradient_sums.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
+#include <halfstep/mixed/processes.hpp>
+#include <halfstep/mixed/sums.hpp>
 #include <halfstep/mixed/unscaled.hpp>
 #include <halfstep/numeric/element.hpp>
 #include <halfstep/tensor/memory.hpp>
 #include <halfstep/tensor/parameters.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::mixed {
-
-/// The numbers of a whole step, all ranks together. Its nominal targets are the product of the
-/// three, whatever is ignored or ragged; they choose the seed, so every rank knows it before the
-/// first forward.
-struct StepShape {
-  int micro_batches = 1;  ///< V; a power of two keeps the bits whatever it is distributed over
-  int rows = 8;           ///< of a micro-batch
-  std::int64_t targets_per_row = 128;
-};
-
-/// Which micro-batches of a step this process computes: first, first + stride, … (count of them).
-struct MicroBatchRange {
-  std::int64_t first = 0;
-  std::int64_t stride = 1;
-  std::int64_t count = 1;
-};
 
 template <class T>
 class GradientAccumulator;
@@ -150,9 +136,17 @@ class GradientAccumulator {
 
   /// Without a scaler the loss scale is 1.
   explicit GradientAccumulator(Parameters<T>& parameters)
-      : parameters_(parameters), sums_(parameters) {}
+      : parameters_(parameters), resident_(parameters), sums_(resident_) {}
   GradientAccumulator(Parameters<T>& parameters, LossScaler& scaler)
-      : parameters_(parameters), scaler_(&scaler), sums_(parameters) {}
+      : parameters_(parameters), scaler_(&scaler), resident_(parameters), sums_(resident_) {}
+  /// For one of several processes, which must outlive it: a window is this process's share of the
+  /// step, and `unscale` gives what all of them have found. Scaler: null for a loss scale of 1.
+  GradientAccumulator(Parameters<T>& parameters, LossScaler* scaler, Processes<gradient>& processes)
+      : parameters_(parameters),
+        scaler_(scaler),
+        processes_(&processes),
+        resident_(parameters, &processes),
+        sums_(processes.sums() == nullptr ? resident_ : *processes.sums()) {}
   GradientAccumulator(const GradientAccumulator&) = delete;
   GradientAccumulator& operator=(const GradientAccumulator&) = delete;
 
@@ -165,7 +159,9 @@ class GradientAccumulator {
   template <class TapeLike>
   [[nodiscard]] Window<T> begin(TapeLike& tape, std::int64_t iteration,
                                 const StepShape& shape = {}) {
-    return begin(tape, iteration, shape, {0, 1, shape.micro_batches});
+    return begin(tape, iteration, shape,
+                 processes_ == nullptr ? MicroBatchRange{0, 1, shape.micro_batches}
+                                       : processes_->share(shape));
   }
   /// The same for a process that computes some of the step's micro-batches only. The sum, loss and
   /// count are then of these; `inspect` joins the processes' decisions.
@@ -189,8 +185,8 @@ class GradientAccumulator {
     prepare_blocks();
     losses_.clear();
     counts_.clear();
-    losses_.reserve(static_cast<std::size_t>(range.count));
-    counts_.reserve(static_cast<std::size_t>(range.count));
+    losses_.reserve(static_cast<std::size_t>(shape.micro_batches));
+    counts_.reserve(static_cast<std::size_t>(shape.micro_batches));
     iteration_ = iteration;
     shape_ = shape;
     range_ = range;
@@ -313,11 +309,18 @@ class GradientAccumulator {
     }
     detach();
     sums_.fold();
+    if (processes_ != nullptr) processes_->gather(losses_, counts_);
     return Unscaled<T>(sums_, scaler_, open_, blocks_.span(), seed_, total());
   }
   [[nodiscard]] Unscaled<T> unscale() {
     auto gradients = inspect("Window::unscale");
-    gradients.decide();
+    if (processes_ == nullptr) {
+      gradients.decide();
+    } else {
+      gradients.reduce([&](Findings& findings, std::span<double> blocks) {
+        processes_->decide(findings, blocks);
+      });
+    }
     return gradients;
   }
   void detach() { detach_(tape_, parameters_, sums_); }
@@ -338,7 +341,9 @@ class GradientAccumulator {
 
   Parameters<T>& parameters_;
   LossScaler* scaler_ = nullptr;
-  GradientSums<gradient> sums_;
+  Processes<gradient>* processes_ = nullptr;
+  GradientSums<gradient> resident_;  // without memory where somebody else sums
+  Sums<gradient>& sums_;
   tensor::Memory<double> blocks_;        // per block of 1024 elements, its sum of squares
   std::vector<double> losses_, counts_;  // per micro-batch
   std::int64_t iteration_ = 0;

@@ -4,6 +4,7 @@
 // owns it. Not for: what is done with the sum.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstdint>
 #include <cstring>
@@ -13,8 +14,11 @@
 #include <halfstep/core/assert.hpp>
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/ledger.hpp>
+#include <halfstep/core/pool.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/elementwise.hpp>
+#include <halfstep/mixed/processes.hpp>
+#include <halfstep/mixed/sums.hpp>
 #include <halfstep/tensor/memory.hpp>
 #include <halfstep/tensor/parameter_table.hpp>
 #include <halfstep/tensor/sink.hpp>
@@ -38,22 +42,30 @@ namespace halfstep::inline HALFSTEP_CONFIG::mixed {
 /// the ledger's gradients, kept for the next window. Cost: K - 1 additions per element, of which K
 /// / 2 are done by the op that makes the leaf.
 template <class R>
-class GradientSums final : public tensor::Sink {
+class GradientSums final : public Sums<R> {
  public:
-  explicit GradientSums(tensor::ParameterTable& parameters) : parameters_(parameters) {}
+  explicit GradientSums(tensor::ParameterTable& parameters, Processes<R>* processes = nullptr)
+      : parameters_(parameters), processes_(processes) {}
 
-  /// Starts a sum of `micro_batches` >= 1 leaves of each parameter.
-  void begin(std::int64_t micro_batches) {
+  void begin(std::int64_t micro_batches) override {
     parameters_.lay_out();  // from here on the parameters are final
     const auto wanted = static_cast<std::size_t>(gradient_buffers(micro_batches));
+    auto& ledger = parameters_.runtime().ledger();
     while (buffers_.size() < wanted) {
-      buffers_.emplace_back(parameters_.runtime().ledger(), core::Category::gradients,
-                            parameters_.count());
+      const std::span<R> given = processes_ != nullptr && buffers_.empty()
+                                     ? processes_->memory(parameters_.count())
+                                     : std::span<R>();
+      if (given.empty()) {
+        buffers_.emplace_back(ledger, core::Category::gradients, parameters_.count());
+      } else {
+        buffers_.emplace_back(ledger, core::Category::gradients, given);
+      }
     }
     micro_batches_ = micro_batches;
     number_ = 0;
     held_.assign(wanted * parameters_.size(), 0);
     finished_.assign(parameters_.size(), 0);
+    if (processes_ != nullptr) processes_->begin(buffers_.front().span());
   }
 
   [[nodiscard]] tensor::LeafTarget open(ParameterId id) override {
@@ -66,17 +78,20 @@ class GradientSums final : public tensor::Sink {
     held(slot(number_), id) = 1;
     finished_[id.index] = 1;
     carry(id);
+    // The last leaf of a complete tree completes the sum.
+    const bool complete = std::has_single_bit(static_cast<std::uint64_t>(micro_batches_));
+    if (processes_ != nullptr && complete && number_ == micro_batches_ - 1) processes_->finished(id);
   }
-  /// The micro-batch is over: parameters that took no part in it catch up.
-  void next() {
+  void next() override {
     for (std::uint32_t i = 0; i < parameters_.size(); ++i) {
       if (finished_[i] == 0) carry({i});
       finished_[i] = 0;
     }
     ++number_;
   }
-  /// After the last micro-batch: joins what is left of an incomplete tree, smallest subtree first.
-  void fold() {
+  /// After the last micro-batch: joins what is left of an incomplete tree, smallest subtree first,
+  /// and then the sums of all processes.
+  void fold() override {
     HALFSTEP_ASSERT(number_ == micro_batches_);
     const int subtrees = std::popcount(static_cast<std::uint64_t>(micro_batches_));
     for (std::uint32_t i = 0; i < parameters_.size(); ++i) {
@@ -87,14 +102,21 @@ class GradientSums final : public tensor::Sink {
                     static_cast<std::size_t>(parameters_.infos()[i].elements) * sizeof(R));
       }
     }
+    if (processes_ != nullptr) processes_->complete();
   }
-  /// The whole sum of one parameter, after fold().
-  [[nodiscard]] std::span<const R> sum(ParameterId id) const {
+  /// The whole step's, after fold(): of every element, but where processes hold a shard each.
+  [[nodiscard]] std::span<const R> sum(ParameterId id) const override {
     const auto& info = parameters_.info(id);
-    return {buffers_.front().data() + info.offset, static_cast<std::size_t>(info.elements)};
+    const core::Range here = held();
+    const std::int64_t begin = std::clamp(here.begin, info.offset, info.offset + info.elements);
+    const std::int64_t end = std::clamp(here.end, info.offset, info.offset + info.elements);
+    return {buffers_.front().data() + begin, static_cast<std::size_t>(end - begin)};
+  }
+  [[nodiscard]] core::Range held() const override {
+    return processes_ == nullptr ? core::Range{0, parameters_.count()} : processes_->held();
   }
 
-  [[nodiscard]] tensor::ParameterTable& parameters() const { return parameters_; }
+  [[nodiscard]] tensor::ParameterTable& parameters() const override { return parameters_; }
 
  private:
   // Buffer of the subtree that leaf n is in before it is carried: one below it for each bit of n
@@ -133,6 +155,7 @@ class GradientSums final : public tensor::Sink {
   }
 
   tensor::ParameterTable& parameters_;
+  Processes<R>* processes_;
   std::vector<tensor::Memory<R>> buffers_;
   std::vector<std::uint8_t> held_;      // [buffer][parameter]: whether a subtree lies there
   std::vector<std::uint8_t> finished_;  // [parameter], in this micro-batch

@@ -99,6 +99,7 @@ template <template <class> class Optimizer, class T, state_formats State>
 requires numeric::is_16bit<T>
 class MasterWeights<Optimizer, T, State> {
  public:
+  using Element = T;
   using Rule = typename detail::CheckedRule<typename Optimizer<float>::Rule, State, T>::type;
   using Options = typename Rule::Options;
   using Formats = State;

@@ -4,6 +4,7 @@
 // optimizer's step consumes; made by Window::unscale alone.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -14,12 +15,13 @@
 
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
+#include <halfstep/core/pool.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/gradient_pass.hpp>
 #include <halfstep/kernels/reduce.hpp>
 #include <halfstep/mixed/decision.hpp>
-#include <halfstep/mixed/gradient_sums.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
+#include <halfstep/mixed/sums.hpp>
 #include <halfstep/optim/optimizer.hpp>
 #include <halfstep/tensor/parameters.hpp>
 
@@ -133,22 +135,31 @@ class Unscaled {
 
   // Pass one. `blocks` holds sum_blocks(elements) doubles for each parameter; `open` is cleared
   // when this ends. Nothing is decided until `reduce` or `decide`.
-  Unscaled(GradientSums<gradient>& sums, LossScaler* scaler, bool& open, std::span<double> blocks,
+  Unscaled(Sums<gradient>& sums, LossScaler* scaler, bool& open, std::span<double> blocks,
            double seed, const LossTotal& loss)
       : sums_(&sums), scaler_(scaler), open_(&open), blocks_(blocks), seed_(seed) {
     findings_.loss_sum = loss.sum;
     findings_.count = loss.count;
     const auto compute = sums.parameters().runtime().compute();
     std::size_t block = 0;
+    const core::Range held = sums.held();
     for (std::uint32_t i = 0; i < sums.parameters().size(); ++i) {
+      const auto& info = sums.parameters().infos()[i];
+      const auto count = static_cast<std::size_t>(kernels::sum_blocks(info.elements));
+      const std::span<double> squares = blocks.subspan(block, count);
+      block += count;
+      // What another process holds is its to look at: its blocks add nothing here.
+      const std::int64_t begin = std::clamp<std::int64_t>(held.begin - info.offset, 0, info.elements);
+      const std::int64_t end = std::clamp<std::int64_t>(held.end - info.offset, 0, info.elements);
+      if (end - begin < info.elements) std::fill(squares.begin(), squares.end(), 0.0);
+      if (begin >= end) continue;
       const auto sum = sums.sum({i});
-      const auto count =
-          static_cast<std::size_t>(kernels::sum_blocks(static_cast<std::int64_t>(sum.size())));
-      const auto found =
-          kernels::gradient_pass<gradient>(compute, sum, blocks.subspan(block, count));
+      const auto found = kernels::gradient_pass<gradient>(
+          compute, sum,
+          squares.subspan(static_cast<std::size_t>(kernels::sum_blocks(begin)),
+                          static_cast<std::size_t>(kernels::sum_blocks(end - begin))));
       if (found.count > 0 && findings_.bad_values == 0) findings_.first_bad = i;
       findings_.bad_values += found.count;
-      block += count;
     }
   }
 
@@ -222,7 +233,7 @@ class Unscaled {
     return name;
   }
 
-  GradientSums<gradient>* sums_;
+  Sums<gradient>* sums_;
   LossScaler* scaler_;
   bool* open_;
   std::span<double> blocks_;  // the accumulator's: sums of squares, until they are folded

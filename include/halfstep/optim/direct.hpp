@@ -45,6 +45,7 @@ class Direct {
                 "an optimizer updates real weights: build the model with float or double");
 
  public:
+  using Element = T;
   using Rule = RuleType;
   using Options = typename Rule::Options;
   static constexpr Grain grain = Rule::grain;

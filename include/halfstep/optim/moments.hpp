@@ -63,8 +63,8 @@ concept moment_format = numeric::real_element<stored_as<Format>>;
                                              std::int64_t step) {
   const auto& info = parameters.info(part.id);
   return {parameters.runtime().seed(), core::stream(info.name, role),
-          static_cast<std::uint64_t>(step) * static_cast<std::uint64_t>(info.elements) +
-              static_cast<std::uint64_t>(part.first)};
+          static_cast<std::uint64_t>(step) * static_cast<std::uint64_t>(info.shape.elements()) +
+              static_cast<std::uint64_t>(info.first + part.first)};
 }
 
 /// Zero at first; part after part without padding; in the ledger's moments, or as master weights.
@@ -107,7 +107,8 @@ class Moments {
       const auto& info = parameters_->info(parts_[i].id);
       const std::string name = core::text(prefix, info.name);
       visitor.tensor(tensor::StateTensor{name, numeric::dtype_of<Element>, info.shape,
-                                         parts_[i].first, std::as_writable_bytes(values(i))});
+                                         info.first + parts_[i].first,
+                                         std::as_writable_bytes(values(i))});
     }
   }
 

@@ -26,10 +26,16 @@ class Memory {
   Memory(core::Ledger& ledger, core::Category category, std::int64_t count)
       : buffer_(ledger.dry() ? 0 : count * static_cast<std::int64_t>(sizeof(T)), core::Fill::zero),
         addresses_(ledger.dry() ? count * static_cast<std::int64_t>(sizeof(T)) : 0),
-        data_(ledger.dry() ? addresses_.data() : buffer_.data()),
+        data_(reinterpret_cast<T*>(ledger.dry() ? addresses_.data() : buffer_.data())),
         ledger_(&ledger),
         category_(category),
         count_(count) {
+    ledger.add(category, bytes());
+  }
+  /// Memory that somebody else owns and keeps as long as this, such as a shared segment; counted as
+  /// if it were taken here.
+  Memory(core::Ledger& ledger, core::Category category, std::span<T> given)
+      : data_(given.data()), ledger_(&ledger), category_(category), count_(std::ssize(given)) {
     ledger.add(category, bytes());
   }
   Memory(Memory&& other) noexcept { swap(other); }
@@ -44,8 +50,8 @@ class Memory {
     if (ledger_ != nullptr) ledger_->remove(category_, bytes());
   }
 
-  [[nodiscard]] T* data() { return reinterpret_cast<T*>(data_); }
-  [[nodiscard]] const T* data() const { return reinterpret_cast<const T*>(data_); }
+  [[nodiscard]] T* data() { return data_; }
+  [[nodiscard]] const T* data() const { return data_; }
   [[nodiscard]] std::int64_t size() const { return count_; }
   [[nodiscard]] std::int64_t bytes() const { return count_ * static_cast<std::int64_t>(sizeof(T)); }
   [[nodiscard]] std::span<T> span() { return {data(), static_cast<std::size_t>(count_)}; }
@@ -63,7 +69,7 @@ class Memory {
 
   core::AlignedBuffer buffer_;
   core::ReservedAddresses addresses_;  // of a dry ledger's
-  std::byte* data_ = nullptr;
+  T* data_ = nullptr;
   core::Ledger* ledger_ = nullptr;
   core::Category category_ = core::Category::weights;
   std::int64_t count_ = 0;

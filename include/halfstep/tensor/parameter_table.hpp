@@ -51,8 +51,9 @@ struct ParameterInfo {
   Role role = Role::weight;
   Init init;
   std::int64_t offset = 0;    ///< of its first element, in elements of the store
-  std::int64_t elements = 0;
+  std::int64_t elements = 0;  ///< that this store holds
   std::uint32_t version = 0;  ///< advanced by every write
+  std::int64_t first = 0;     ///< of those, in elements of the whole parameter: not 0 where it is cut
 };
 
 /// "blocks.3.up" of "blocks.3.up.weight": the layer that a message names.

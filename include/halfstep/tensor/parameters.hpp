@@ -4,6 +4,7 @@
 // optimizer state (optim/).
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
 #include <halfstep/core/ledger.hpp>
+#include <halfstep/core/pool.hpp>
 #include <halfstep/core/random.hpp>
 #include <halfstep/core/runtime.hpp>
 #include <halfstep/core/strict_math.hpp>
@@ -117,6 +119,7 @@ class Parameters final : public tensor::ParameterTable {
   void lay_out() override {
     if (laid_out_) return;
     memory_ = tensor::Memory<plane>(runtime_.ledger(), core::Category::weights, count_ * plane_count);
+    base_ = memory_.data();
     laid_out_ = true;
     for (const auto& info : infos_) initialise(info);
   }
@@ -127,6 +130,14 @@ class Parameters final : public tensor::ParameterTable {
   [[nodiscard]] Parameters<U> as() {
     lay_out();
     return Parameters<U>(*this, 0);
+  }
+
+  /// A store of the elements [range.begin, range.end) of this one, in its memory, which must outlive
+  /// it: what the optimizer of one shard is given. Parameters that are cut keep name and shape. An
+  /// empty range gives one parameter of no elements.
+  [[nodiscard]] Parameters part(core::Range range) requires(plane_count == 1) {
+    lay_out();
+    return Parameters(*this, range);
   }
 
   /// Values of one parameter, resident store. Reading lays the buffers out.
@@ -145,12 +156,12 @@ class Parameters final : public tensor::ParameterTable {
   [[nodiscard]] std::span<plane> write_all() {
     lay_out();
     for (auto& info : infos_) ++info.version;
-    return memory_.span();
+    return {base_, static_cast<std::size_t>(count_ * plane_count)};
   }
   /// The tangents of one parameter, of a store of duals.
   [[nodiscard]] std::span<plane> tangents(ParameterId id) requires(plane_count == 2) {
     lay_out();
-    return {memory_.data() + infos_[id.index].offset * 2 + infos_[id.index].elements,
+    return {base_ + infos_[id.index].offset * 2 + infos_[id.index].elements,
             static_cast<std::size_t>(infos_[id.index].elements)};
   }
 
@@ -178,7 +189,8 @@ class Parameters final : public tensor::ParameterTable {
     for (std::uint32_t i = 0; i < infos_.size(); ++i) {
       const auto bytes = std::as_writable_bytes(range({i}));
       const std::uint64_t before = tensor::bytes_hash(bytes);
-      visitor.tensor(tensor::StateTensor{infos_[i].name, numeric::dtype_of<T>, infos_[i].shape, 0, bytes});
+      visitor.tensor(tensor::StateTensor{infos_[i].name, numeric::dtype_of<T>, infos_[i].shape,
+                                         infos_[i].first, bytes});
       if (tensor::bytes_hash(bytes) != before) ++infos_[i].version;
     }
   }
@@ -203,6 +215,7 @@ class Parameters final : public tensor::ParameterTable {
     infos_ = source.infos();
     count_ = source.count();
     memory_ = tensor::Memory<plane>(runtime_.ledger(), core::Category::weights, count_ * plane_count);
+    base_ = memory_.data();
     laid_out_ = true;
     for (std::uint32_t i = 0; i < infos_.size(); ++i) {
       const auto from = source.values(ParameterId{i});
@@ -212,13 +225,30 @@ class Parameters final : public tensor::ParameterTable {
     }
   }
 
+  Parameters(Parameters& source, core::Range range)
+      : ParameterTable(source.runtime(), numeric::dtype_of<gradient>, plane_count), resident_(*this) {
+    for (const auto& info : source.infos()) {
+      const std::int64_t begin = std::clamp(range.begin, info.offset, info.offset + info.elements);
+      const std::int64_t end = std::clamp(range.end, info.offset, info.offset + info.elements);
+      const bool last = info.offset + info.elements == source.count();
+      if (begin >= end && !(last && infos_.empty())) continue;
+      auto& cut = infos_.emplace_back(info);
+      cut.offset = count_;
+      cut.elements = end - begin;
+      cut.first = begin - info.offset;
+      count_ += cut.elements;
+    }
+    base_ = source.base_ + range.begin;
+    laid_out_ = true;
+  }
+
   [[nodiscard]] std::span<plane> range(ParameterId id) {
     const auto& info = infos_[id.index];
-    return {memory_.data() + info.offset * plane_count, static_cast<std::size_t>(info.elements)};
+    return {base_ + info.offset * plane_count, static_cast<std::size_t>(info.elements)};
   }
 
   void initialise(const tensor::ParameterInfo& info) {
-    write_initial(info, memory_.data() + info.offset * plane_count);
+    write_initial(info, base_ + info.offset * plane_count);
   }
   template <class Out>
   void write_initial(const tensor::ParameterInfo& info, Out* out) {
@@ -228,13 +258,14 @@ class Parameters final : public tensor::ParameterTable {
         const float noise = info.init.deviation == 0.0F
                                 ? 0.0F
                                 : core::rounded(info.init.deviation *
-                                                numeric::normal(runtime_.seed(), stream, static_cast<std::uint64_t>(i)));
+                                                numeric::normal(runtime_.seed(), stream, static_cast<std::uint64_t>(info.first + i)));
         out[i] = static_cast<Out>(info.init.mean + noise);
       }
     });
   }
 
   tensor::Memory<plane> memory_;
+  plane* base_ = nullptr;  // of all elements: memory_, or another store's
   Resident resident_;
   tensor::Store<plane>* store_ = nullptr;
   bool laid_out_ = false;

@@ -218,13 +218,13 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
         window.backward(tape, cross_entropy(model(tape, batch.inputs), batch.targets));
         ++result.micro_batches;
       }
-      info.tokens = static_cast<std::int64_t>(window.count());
-      info.loss = window.loss();
       info.scale = scaler.scale();
+      auto gradients = std::move(window).unscale();
+      info.tokens = static_cast<std::int64_t>(gradients.count());
+      info.loss = gradients.loss();
       if (!std::isfinite(info.loss) && !scaler.dynamic()) {
         detail::fail_non_finite("loss", info.loss, info, "");
       }
-      auto gradients = std::move(window).unscale();
       if (iteration + 1 == options.steps) result.underflow = mixed::count_underflow(gradients, info.scale);
       if (measures) telemetry.gradients = mixed::gradient_magnitudes(gradients);
       outcome = options.clip > 0.0F

@@ -125,8 +125,8 @@ class Keeper<Keep::split, bf16> {
     for (std::uint32_t i = 0; i < parameters_.size(); ++i) {
       const auto& info = parameters_.infos()[i];
       visitor.tensor(tensor::StateTensor{core::text("low.", info.name),
-                                         numeric::dtype_of<std::uint16_t>, info.shape, 0,
-                                         std::as_writable_bytes(low(i))});
+                                         numeric::dtype_of<std::uint16_t>, info.shape,
+                                         info.first, std::as_writable_bytes(low(i))});
     }
   }
   void visit_weights(tensor::state_visitor auto& visitor) { parameters_.visit_state(visitor); }
@@ -142,7 +142,8 @@ class Keeper<Keep::split, bf16> {
       const auto weights = parameters_.values(ParameterId{i});
       const std::span<bf16> upper(const_cast<bf16*>(weights.data()), weights.size());
       kernels::unpack(parameters_.runtime().compute(), held(i, upper, 0), floats);
-      hash.tensor({info.name, numeric::DType::f32, info.shape, 0, std::as_writable_bytes(floats)});
+      hash.tensor({info.name, numeric::DType::f32, info.shape, info.first,
+                   std::as_writable_bytes(floats)});
     }
     return hash.value();
   }

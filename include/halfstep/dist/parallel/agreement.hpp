@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+// What ranks have to agree on: that their parameters are the same, and what a step's findings sum
+// up to. Small exchanges, once at the start and once a step.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/strict_math.hpp>
+#include <halfstep/dist/collective/all_reduce.hpp>
+#include <halfstep/dist/collective/gather.hpp>
+#include <halfstep/dist/collective/group.hpp>
+#include <halfstep/mixed/decision.hpp>
+#include <halfstep/numeric/dtype.hpp>
+#include <halfstep/tensor/hash.hpp>
+#include <halfstep/tensor/parameters.hpp>
+#include <halfstep/tensor/state.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG::dist {
+
+/// Every rank's value, on all ranks.
+template <class V>
+[[nodiscard]] std::vector<V> gather_values(Group& group, const V& value) {
+  const std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), 1);
+  std::vector<V> all(static_cast<std::size_t>(group.size()));
+  all_gather<V>(group, std::span(&value, 1), all, counts);
+  return all;
+}
+
+/// The sum of all ranks' findings along the house's tree, on all ranks.
+[[nodiscard]] inline mixed::Findings sum_over_ranks(Group& group, const mixed::Findings& mine) {
+  std::vector<mixed::Findings> all = gather_values(group, mine);
+  group.compute().parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
+    for (std::size_t n = all.size(); n > 1; n = (n + 1) / 2) {
+      for (std::size_t i = 0; i < n / 2; ++i)
+        all[i] = all[2 * i] + all[2 * i + 1];
+      if (n % 2 != 0) all[n / 2] = all[n - 1];
+    }
+  });
+  return all.front();
+}
+
+/// Losses and counts of this rank's K micro-batches become those of all ranks' n K, in order of
+/// their numbers: rank r has numbers r K, r K + 1, … or, strided, r, r + n, …
+inline void gather_losses(Group& group, std::vector<double>& losses, std::vector<double>& counts,
+                          bool strided) {
+  const std::size_t each = losses.size(), n = static_cast<std::size_t>(group.size());
+  std::vector<double> mine(losses), all(2 * each * n);
+  mine.insert(mine.end(), counts.begin(), counts.end());
+  const std::vector<std::int64_t> lengths(n, static_cast<std::int64_t>(2 * each));
+  all_gather<double>(group, mine, all, lengths);
+  losses.assign(each * n, 0.0);
+  counts.assign(each * n, 0.0);
+  for (std::size_t rank = 0; rank < n; ++rank) {
+    for (std::size_t i = 0; i < each; ++i) {
+      const std::size_t number = strided ? i * n + rank : rank * each + i;
+      losses[number] = all[2 * each * rank + i];
+      counts[number] = all[2 * each * rank + each + i];
+    }
+  }
+}
+
+/// What the ranks of a sharded gradient found in their shards makes what one process would have
+/// found; `blocks` holds 0 for what others hold, so that their sum is exact.
+inline void decide_over_shards(Group& group, mixed::Findings& findings, std::span<double> blocks) {
+  const mixed::Findings whole = sum_over_ranks(group, findings);
+  findings.bad_values = whole.bad_values;
+  findings.first_bad = whole.first_bad;
+  all_reduce(group, blocks);
+}
+
+/// Whether names, shapes, formats and values of the parameters are the same on all ranks, in the
+/// same order. One pass over the weights; 8 bytes a parameter are exchanged.
+/// @throws MismatchError naming the first parameter that differs and the rank where it does.
+template <class T>
+void require_equal_parameters(Group& group, Parameters<T>& parameters) {
+  parameters.lay_out();
+  const auto here = static_cast<std::int64_t>(parameters.size());
+  const std::vector<std::int64_t> numbers = gather_values(group, here);
+  std::vector<std::uint64_t> hashes;
+  for (std::uint32_t i = 0; i < parameters.size(); ++i) {
+    const auto& info = parameters.infos()[i];
+    const auto values = parameters.values(ParameterId{i});
+    tensor::StateHash hash;
+    // The hash reads; it is given writable bytes because other visitors write.
+    hash.tensor(
+        {info.name, numeric::dtype_of<T>, info.shape, 0,
+         std::span(const_cast<std::byte*>(std::as_bytes(values).data()), values.size_bytes())});
+    hashes.push_back(hash.value());
+  }
+  // Of rank 0 to all, in one length that all know.
+  std::vector<std::uint64_t> theirs(static_cast<std::size_t>(numbers.front()));
+  std::copy_n(hashes.begin(), std::min(hashes.size(), theirs.size()), theirs.begin());
+  broadcast(group, std::span(theirs), 0);
+  std::int64_t first = static_cast<std::int64_t>(std::min(hashes.size(), theirs.size()));
+  for (std::int64_t i = first; i-- > 0;) {
+    if (hashes[static_cast<std::size_t>(i)] != theirs[static_cast<std::size_t>(i)]) first = i;
+  }
+  const bool equal = hashes == theirs;
+  const std::vector<std::int64_t> differs = gather_values(group, equal ? std::int64_t{-1} : first);
+  for (std::size_t rank = 0; rank < differs.size(); ++rank) {
+    if (differs[rank] < 0) continue;
+    const auto at = static_cast<std::size_t>(differs[rank]);
+    core::fail<MismatchError>(
+        "dist: the parameters of rank ", rank, " differ from those of rank 0, first in number ", at,
+        at < parameters.size()
+            ? core::text(", which is '", parameters.infos()[at].name, "' on rank ", group.rank())
+            : core::text(", which rank ", group.rank(), " has not"),
+        ". Was the model built with another seed or in another order there, or loaded from another "
+        "file?");
+  }
+}
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG::dist

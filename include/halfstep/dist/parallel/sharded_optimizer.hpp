@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+// An optimizer of which every rank runs the part for its shard: what the stages of ZeRO have in
+// common. They differ in who keeps which gradients and weights (zero1.hpp, zero2.hpp).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/pool.hpp>
+#include <halfstep/core/strict_math.hpp>
+#include <halfstep/dist/collective/gather.hpp>
+#include <halfstep/dist/collective/group.hpp>
+#include <halfstep/dist/parallel/agreement.hpp>
+#include <halfstep/dist/parallel/shards.hpp>
+#include <halfstep/mixed/processes.hpp>
+#include <halfstep/numeric/dtype.hpp>
+#include <halfstep/optim/optimizer.hpp>
+#include <halfstep/tensor/hash.hpp>
+#include <halfstep/tensor/parameters.hpp>
+#include <halfstep/tensor/state.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG::dist {
+
+struct ShardOptions {
+  /// How much of the gradient is reduced at a time: see DataParallelOptions.
+  std::int64_t bucket_bytes = std::int64_t{1} << 20;
+};
+
+namespace detail {
+
+/// The gradient of a shard out of that of the whole store, for the optimizer of the shard.
+template <class G>
+class ShardGradients {
+ public:
+  using gradient = typename G::gradient;
+  /// `first`: the whole store's number of the shard's parameter 0.
+  ShardGradients(G& whole, tensor::ParameterTable& shard, std::uint32_t first)
+      : whole_(&whole), shard_(&shard), first_(first) {}
+  [[nodiscard]] tensor::ParameterTable& parameters() const { return *shard_; }
+  [[nodiscard]] std::span<const gradient> sum(ParameterId id) const {
+    return whole_->sum({first_ + id.index});
+  }
+  [[nodiscard]] double factor() const { return whole_->factor(); }
+  [[nodiscard]] optim::StepResult result() const { return whole_->result(); }
+  void settle(optim::StepResult& result) && { std::move(*whole_).settle(result); }
+
+ private:
+  G* whole_;
+  tensor::ParameterTable* shard_;
+  std::uint32_t first_;
+};
+
+/// Keeps what a visitor is shown.
+struct Shown {
+  std::vector<tensor::StateTensor> tensors;
+  std::vector<std::string> names;
+  void tensor(const tensor::StateTensor& one) {
+    tensors.push_back(one);
+    names.emplace_back(one.name);
+  }
+  void scalar(std::string_view /*name*/, std::int64_t& /*value*/) {}
+  void scalar(std::string_view /*name*/, double& /*value*/) {}
+};
+
+}  // namespace detail
+
+/// `Inner` over this rank's shard of the parameters. `Ranks<T>`, made of (group, parameters,
+/// shards, bucket bytes), is the mixed::Processes that leaves the whole step's gradient of that
+/// shard here.
+///
+/// Clipping, skipping and the loss scale are those of the whole gradient, and so are the bits.
+template <template <class> class Ranks, class Inner>
+class ShardedOptimizer {
+  using T = typename Inner::Element;
+
+ public:
+  using Element = T;
+  using Options = typename Inner::Options;
+  static constexpr optim::Grain grain = Inner::grain;
+
+  /// Group and parameters must outlive it. The inner optimizer is made for this rank's shard.
+  /// @throws MismatchError unless all ranks have the same parameters; what Inner throws.
+  ShardedOptimizer(Group& group, Parameters<T>& parameters, const Options& options = {},
+                   const ShardOptions& shard = {})
+      : group_(group),
+        parameters_((parameters.lay_out(), parameters)),
+        shards_(parameters, group.size(), grain),
+        ranks_(group, parameters, shards_, shard.bucket_bytes),
+        shard_(parameters.part(shards_.of(group.rank()))),
+        inner_(shard_, options) {}
+  ShardedOptimizer(const ShardedOptimizer&) = delete;
+  ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
+
+  /// What the accumulator is made with.
+  [[nodiscard]] mixed::Processes<typename Parameters<T>::gradient>& ranks() { return ranks_; }
+
+  /// One update: of this rank's shard here, of the others' there; then all ranks have all weights.
+  template <class Gradients>
+  optim::StepResult step(Gradients&& gradients, float lr) {
+    HALFSTEP_REQUIRE_READY_FOR_STEP(Gradients);
+    if constexpr (optim::ready_for_step<Gradients>) {
+      static_cast<void>(
+          optim::checked_result(gradients, parameters_, lr, "dist::ShardedOptimizer"));
+      const std::uint32_t first = parameters_.find(shard_.infos().front().name).index;
+      optim::StepResult result = inner_.step(
+          detail::ShardGradients<std::remove_cvref_t<Gradients>>(gradients, shard_, first), lr);
+      if (result.applied) gather();
+      return result;
+    } else {
+      return {};
+    }
+  }
+
+  [[nodiscard]] std::int64_t steps() const { return inner_.steps(); }
+  [[nodiscard]] const Options& options() const { return inner_.options(); }
+  [[nodiscard]] const Shards& shards() const { return shards_; }
+  [[nodiscard]] Inner& inner() { return inner_; }
+
+  /// That of the whole model in one process, on every rank. All ranks call it. Takes a copy of all
+  /// weights in full precision meanwhile.
+  [[nodiscard]] std::uint64_t weights_hash() {
+    if constexpr (requires(detail::Shown & shown) { inner_.visit_weights(shown); }) {
+      detail::Shown shown;
+      inner_.visit_weights(shown);
+      return hash_of_all(shown);
+    } else {
+      return tensor::state_hash(parameters_);
+    }
+  }
+  /// This rank's part of every state tensor, with its place in the whole.
+  template <tensor::state_visitor Visitor>
+  void visit_state(Visitor& visitor) {
+    inner_.visit_state(visitor);
+  }
+
+ private:
+  void gather() {
+    const core::Range own = shards_.of(group_.rank());
+    const auto all = parameters_.write_all();
+    all_gather<T>(group_, elements_of(std::span<const T>(all), own), all,
+                  shards_.counts_within({0, parameters_.count()}));
+  }
+
+  [[nodiscard]] std::uint64_t hash_of_all(const detail::Shown& shown) {
+    std::vector<std::vector<std::byte>> whole;
+    tensor::StateHash hash;
+    for (const auto& info : parameters_.infos()) {
+      const auto mine = std::find(shown.names.begin(), shown.names.end(), info.name);
+      const std::span<const std::byte> held =
+          mine == shown.names.end()
+              ? std::span<const std::byte>()
+              : std::span<const std::byte>(
+                    shown.tensors[static_cast<std::size_t>(mine - shown.names.begin())].bytes);
+      const std::vector<std::int64_t> counts = gather_values(group_, std::ssize(held));
+      auto& bytes = whole.emplace_back(
+          static_cast<std::size_t>(std::accumulate(counts.begin(), counts.end(), std::int64_t{0})));
+      all_gather<std::byte>(group_, held, bytes, counts);
+      hash.tensor({info.name, numeric::dtype_of<T>, info.shape, 0, bytes});
+    }
+    return hash.value();
+  }
+
+  Group& group_;
+  Parameters<T>& parameters_;
+  Shards shards_;
+  Ranks<T> ranks_;
+  Parameters<T> shard_;
+  Inner inner_;
+};
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG::dist

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: MIT
+// Starts the ranks of a run: this program again, once for each rank, or threads, or, for one rank,
+// nothing at all. No ports, no names, no other program; ranks end with their launcher.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <poll.h>
+#include <sys/signalfd.h>
+
+#include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
+#include <halfstep/core/threads.hpp>
+#include <halfstep/dist/transport/detail/process.hpp>
+#include <halfstep/dist/transport/segment.hpp>
+#include <halfstep/dist/transport/shared_memory.hpp>
+#include <halfstep/dist/transport/sockets.hpp>
+#include <halfstep/dist/transport/threads.hpp>
+#include <halfstep/dist/transport/transport.hpp>
+
+namespace halfstep::inline HALFSTEP_CONFIG::dist {
+
+enum class TransportKind : std::uint8_t { threads, shm, pipe };
+
+/// @throws OptionError for another name.
+[[nodiscard]] inline TransportKind transport_kind(std::string_view name) {
+  if (name == "threads") return TransportKind::threads;
+  if (name == "shm") return TransportKind::shm;
+  if (name == "pipe") return TransportKind::pipe;
+  core::fail<OptionError>("transport '", name, "' is unknown; there are threads, shm and pipe");
+}
+
+struct LaunchOptions {
+  int ranks = 1;
+  TransportKind transport = TransportKind::shm;
+  int threads = 0;  ///< of each rank; 0: those this process may use, divided among the ranks
+  std::int64_t arena_bytes =
+      0;  ///< of shared memory for the buffers of each rank; a multiple of 128
+  std::chrono::milliseconds timeout{300'000};  ///< of one wait for another rank
+  std::vector<std::string> arguments{};        ///< of ranks' processes; none: those of this one
+};
+
+/// What a rank is handed.
+struct Rank {
+  Transport& transport;  ///< knows number and count of ranks
+  int threads = 1;       ///< how many this rank may use: RuntimeOptions::threads
+};
+
+/// What `launch` returns where a rank threw: EX_SOFTWARE of sysexits.h.
+inline constexpr int failed_rank_code = 70;
+
+namespace detail {
+
+inline constexpr std::string_view launched_variable = "HALFSTEP_LAUNCHED";
+
+/// What a rank's process finds in its environment: seven numbers, then those of its files.
+struct Launched {
+  int rank = 0, ranks = 1, kind = 0, threads = 1, reports = -1, crowded = 0;
+  std::int64_t timeout = 0;
+  std::vector<int> files;  ///< the segment, or a socket for each rank
+
+  [[nodiscard]] std::string text() const {
+    std::string out = core::text(rank, ' ', ranks, ' ', kind, ' ', threads, ' ', reports, ' ',
+                                 crowded, ' ', timeout);
+    for (const int file : files)
+      out += core::text(' ', file);
+    return out;
+  }
+  /// Of this process, once; nothing if no launcher started it.
+  [[nodiscard]] static std::optional<Launched> take() {
+    const char* const value = std::getenv(launched_variable.data());
+    if (value == nullptr) return std::nullopt;
+    const std::string copy = value;
+    unsetenv(launched_variable.data());  // a rank may be a launcher in turn
+    std::string_view rest = copy;
+    std::vector<std::int64_t> numbers;
+    while (const auto number = core::detail::take_integer(rest))
+      numbers.push_back(*number);
+    if (numbers.size() < 8) {
+      core::fail<OptionError>("dist::launch: ", launched_variable, "='", copy,
+                              "' is not what a launcher sets. Unset it.");
+    }
+    const auto at = [&](std::size_t i) { return static_cast<int>(numbers[i]); };
+    Launched out{at(0), at(1), at(2), at(3), at(4), at(5), numbers[6], {}};
+    for (std::size_t i = 7; i < numbers.size(); ++i)
+      out.files.push_back(at(i));
+    return out;
+  }
+};
+
+/// Runs the body as one rank and gives the exit code. A failure is handed to `report` first:
+/// whether it is another rank's fault, and the text.
+template <class Body, class Report>
+[[nodiscard]] int run_rank(Transport& transport, int threads, Body& body, Report report) {
+  try {
+    body(Rank{transport, threads});
+    return 0;
+  } catch (const PeerError& error) {
+    report(true, error.what());
+  } catch (const std::exception& error) {
+    report(false, error.what());
+  } catch (...) {
+    report(false, "something that is no std::exception");
+  }
+  return failed_rank_code;
+}
+
+/// The body in a process that a launcher started. Does not return.
+template <class Body>
+[[noreturn]] void run_launched(const Launched& launched, Body& body) {
+  const File reports(launched.reports);
+  std::optional<Segment> segment;
+  std::optional<SharedMemory> shared;
+  std::optional<Sockets> sockets;
+  Transport* transport = nullptr;
+  const std::chrono::milliseconds timeout(launched.timeout);
+  if (launched.kind == static_cast<int>(TransportKind::shm)) {
+    segment.emplace(Segment::attach(launched.files.at(0)));
+    transport = &shared.emplace(*segment, launched.rank, "shm",
+                                WaitOptions{.timeout = timeout, .crowded = launched.crowded != 0});
+  } else {
+    transport = &sockets.emplace(launched.rank, launched.files, timeout);
+  }
+  const int code =
+      run_rank(*transport, launched.threads, body, [&](bool of_a_peer, std::string_view what) {
+        const std::string line = core::text(of_a_peer ? 'p' : 'o', what);
+        static_cast<void>(
+            !write(reports.number(), line.data(), std::min<std::size_t>(line.size(), 4096)));
+        if (segment) segment->fail(launched.rank, core::text("failed: ", what));
+      });
+  std::exit(code);
+}
+
+/// Waits for the ranks' processes, and ends the others once one has failed.
+class Watch {
+ public:
+  Watch(std::vector<Process> ranks, const Segment* segment, File signals)
+      : ranks_(std::move(ranks)), segment_(segment), signals_(std::move(signals)) {}
+
+  /// The exit code of the run; tells what failed first on standard error.
+  [[nodiscard]] int wait() {
+    while (running_any()) {
+      std::array<pollfd, max_ranks + 1> polled;
+      nfds_t count = 0;
+      polled[count++] = {signals_.number(), POLLIN, 0};
+      for (const Process& rank : ranks_) {
+        if (rank.running) polled[count++] = {rank.watch.number(), POLLIN, 0};
+      }
+      const auto left =
+          std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
+      const int patience = failed_ ? static_cast<int>(std::max<std::int64_t>(left, 0)) : -1;
+      if (poll(polled.data(), count, patience) == 0) {
+        for (const Process& rank : ranks_) {
+          if (rank.running) kill(rank.pid, SIGKILL);
+        }
+        deadline_ = Clock::now() + std::chrono::hours(1);
+        ended_by_us_ = true;
+      }
+      if (polled[0].revents != 0) forward();
+      for (std::size_t i = 0; i < ranks_.size(); ++i)
+        look(i);
+    }
+    if (!failed_) return 0;
+    static_cast<void>(std::fprintf(stderr, "halfstep: %s\n", cause_.c_str()));
+    return code_;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  /// How long ranks may take to end by themselves after one has failed.
+  static constexpr std::chrono::milliseconds grace{1000};
+
+  [[nodiscard]] bool running_any() const {
+    for (const Process& rank : ranks_) {
+      if (rank.running) return true;
+    }
+    return false;
+  }
+
+  void look(std::size_t number) {
+    Process& rank = ranks_[number];
+    int status = 0;
+    if (!rank.running || waitpid(rank.pid, &status, WNOHANG) != rank.pid) return;
+    rank.running = false;
+    const int index = static_cast<int>(number);
+    if (status == 0) {
+      if (segment_ != nullptr) segment_->end(index);
+      return;
+    }
+    std::array<char, 4096> report;
+    const ssize_t n = read(rank.reports.number(), report.data(), report.size());
+    const std::string_view text(report.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
+    // Who stopped because of another rank is not the cause, unless no other turns up.
+    const bool of_a_peer = ended_by_us_ || (!text.empty() && text[0] == 'p');
+    const std::string how =
+        text.empty() ? how_it_ended(status) : core::text("failed: ", text.substr(1));
+    if (!failed_ || (secondary_ && !of_a_peer)) {
+      cause_ = core::text("rank ", index, " of ", ranks_.size(), " (process ", rank.pid, ") ", how);
+      code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      secondary_ = of_a_peer;
+    }
+    if (!failed_) deadline_ = Clock::now() + grace;
+    failed_ = true;
+    if (segment_ != nullptr) segment_->fail(index, how);
+  }
+
+  /// A signal that was sent to the launcher alone: the ranks get it. One of the terminal they have.
+  void forward() {
+    signalfd_siginfo info;
+    if (read(signals_.number(), &info, sizeof info) != sizeof info || info.ssi_code == SI_KERNEL)
+      return;
+    for (const Process& rank : ranks_) {
+      if (rank.running) kill(rank.pid, static_cast<int>(info.ssi_signo));
+    }
+  }
+
+  std::vector<Process> ranks_;
+  const Segment* segment_;
+  File signals_;
+  bool failed_ = false, secondary_ = false, ended_by_us_ = false;
+  Clock::time_point deadline_{};
+  std::string cause_;
+  int code_ = 0;
+};
+
+/// Starts the processes and waits for them.
+[[nodiscard]] inline int launch_processes(const LaunchOptions& options, int threads, bool crowded) {
+  const auto n = static_cast<std::size_t>(options.ranks);
+  const std::vector<std::string> arguments =
+      options.arguments.empty() ? own_arguments() : options.arguments;
+  std::optional<Segment> segment;
+  std::vector<std::vector<int>> sockets;
+  if (options.transport == TransportKind::shm) {
+    segment.emplace(Segment::create(options.ranks, options.arena_bytes));
+  } else {
+    sockets = Sockets::connect(options.ranks);
+  }
+  sigset_t watched, before;
+  sigemptyset(&watched);
+  sigaddset(&watched, SIGINT);
+  sigaddset(&watched, SIGTERM);
+  sigprocmask(SIG_BLOCK, &watched, &before);
+  struct Restore {
+    const sigset_t& mask;
+    ~Restore() { sigprocmask(SIG_SETMASK, &mask, nullptr); }
+  } const restore{before};
+  File signals(signalfd(-1, &watched, SFD_CLOEXEC));
+  std::vector<Process> ranks(n);
+  for (std::size_t i = 0; i < n; ++i) {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+      core::fail<MemoryError>("dist::launch: no pipe for rank ", i, " (", std::strerror(errno),
+                              ")");
+    }
+    ranks[i].reports = File(ends[0]);
+    const File reports(ends[1]);
+    Launched launched{static_cast<int>(i),
+                      options.ranks,
+                      static_cast<int>(options.transport),
+                      threads,
+                      ends[1],
+                      crowded ? 1 : 0,
+                      options.timeout.count(),
+                      {}};
+    std::vector<int> files{ends[1]};
+    launched.files = segment ? std::vector<int>{segment->file()} : sockets[i];
+    for (const int file : launched.files) {
+      if (file >= 0) files.push_back(file);
+    }
+    ranks[i].pid = start_self(arguments, launched_variable, launched.text(), files, before);
+    if (ranks[i].pid < 0) {
+      core::fail<MemoryError>("dist::launch: the system refused process ", i + 1, " of ", n, " (",
+                              std::strerror(errno), ")");
+    }
+    ranks[i].running = true;
+    ranks[i].watch = File(static_cast<int>(syscall(SYS_pidfd_open, ranks[i].pid, 0)));
+    if (ranks[i].watch.number() < 0) {
+      core::fail<MemoryError>("dist::launch: processes cannot be watched (pidfd_open: ",
+                              std::strerror(errno), "). Linux 5.3 or later is needed.");
+    }
+  }
+  for (const auto& row : sockets) {
+    for (const int file : row) {
+      if (file >= 0) close(file);  // or a rank that ended would leave its sockets open here
+    }
+  }
+  return Watch(std::move(ranks), segment ? &*segment : nullptr, std::move(signals)).wait();
+}
+
+}  // namespace detail
+
+/// Calls body(const Rank&) once for each rank. With several ranks as processes this program's file
+/// is started again with the same arguments; there, this call runs the body and then ends the
+/// process, so that what stands after it runs once, in the launcher, and what stands before it in
+/// all.
+///
+/// Returns 0, or, where a rank failed, its exit code: failed_rank_code if it threw, 128 and the
+/// signal if it was killed. Then the number of the rank that failed first and the reason are on
+/// standard error, and the others have been ended, within two seconds. One rank: body runs here.
+///
+/// A rank may use `threads` threads. SIGINT and SIGTERM sent to the launcher go to the ranks.
+/// @throws OptionError for options out of range, MemoryError if the system refuses what ranks need.
+template <class Body>
+[[nodiscard]] int launch(const LaunchOptions& options, Body&& body) {
+  if (const auto launched = detail::Launched::take()) detail::run_launched(*launched, body);
+  const core::AvailableThreads available = core::find_available_threads();
+  if (options.ranks < 1 || options.ranks > max_ranks || options.threads < 0 ||
+      options.timeout.count() < 1) {
+    core::fail<OptionError>("dist::launch: ", options.ranks, " ranks of ", options.threads,
+                            " threads with a timeout of ", options.timeout.count(),
+                            " ms; wanted 1 to ", max_ranks, " ranks, 0 or more threads and 1 ms.");
+  }
+  const int threads =
+      options.threads > 0 ? options.threads : std::max(1, available.threads / options.ranks);
+  const bool crowded = options.ranks * threads > available.threads;
+  if (options.ranks > 1 && options.transport != TransportKind::threads) {
+    return detail::launch_processes(options, threads, crowded);
+  }
+  int code = 0;
+  std::atomic<int> first{-1};
+  const auto run = [&](Transport& transport) {
+    try {
+      body(Rank{transport, threads});
+    } catch (...) {
+      int none = -1;
+      first.compare_exchange_strong(none, transport.rank());
+      throw;
+    }
+  };
+  try {
+    run_threads({.ranks = options.ranks,
+                 .arena_bytes = options.arena_bytes,
+                 .wait = {.timeout = options.timeout, .crowded = crowded}},
+                run);
+  } catch (const std::exception& error) {
+    static_cast<void>(std::fprintf(stderr, "halfstep: rank %d of %d failed: %s\n", first.load(),
+                                   options.ranks, error.what()));
+    code = failed_rank_code;
+  }
+  return code;
+}
+
+}  // namespace halfstep::inline HALFSTEP_CONFIG::dist

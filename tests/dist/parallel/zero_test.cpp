@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: MIT
+#include <halfstep/dist/parallel/zero2.hpp>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <halfstep/core/error.hpp>
+#include <halfstep/dist/parallel/shards.hpp>
+#include <halfstep/dist/parallel/zero1.hpp>
+
+#include "dist/parallel/gpt_run.hpp"
+#include "dist/ranks.hpp"
+#include "mixed/given_tape.hpp"
+
+namespace {
+namespace hs = halfstep;
+namespace dist = halfstep::dist;
+using gpt_run::alone;
+using gpt_run::expect_as_alone;
+using gpt_run::Outcome;
+using gpt_run::Settings;
+using gpt_run::together;
+using hs::core::Category;
+using ranks::Over;
+
+TEST(Shards, AreContiguousCutAtBlocksAndDifferByOneBlockAtMost) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  for (const int elements : {1, 1024, 1025, 5000, 3, 2048}) {
+    parameters.scope().add("p" + std::to_string(elements), {elements}, hs::Role::weight, {});
+  }
+  for (int n = 1; n <= 40; ++n) {
+    const dist::Shards shards(parameters, n, hs::optim::Grain::element);
+    std::int64_t next = 0;
+    for (int rank = 0; rank < n; ++rank) {
+      const auto own = shards.of(rank);
+      EXPECT_EQ(own.begin, next);
+      next = own.end;
+      std::int64_t blocks = 0;
+      for (const auto& info : parameters.infos()) {
+        const std::int64_t at = own.begin - info.offset;
+        if (at > 0 && at < info.elements) {
+          EXPECT_EQ(at % 1024, 0);
+        }
+        for (std::int64_t b = 0; b < info.elements; b += 1024)
+          blocks += info.offset + b >= own.begin && info.offset + b < own.end ? 1 : 0;
+      }
+      EXPECT_TRUE(blocks == 12 / n || blocks == 12 / n + 1) << blocks;
+    }
+    EXPECT_EQ(next, parameters.count());
+  }
+}
+TEST(Shards, OfGrainTensorAreWholeParameters) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  for (const int elements : {7, 5000, 10, 4000, 3000})
+    parameters.scope().add("p" + std::to_string(elements), {elements}, hs::Role::weight, {});
+  for (int n = 1; n <= 8; ++n) {
+    const dist::Shards shards(parameters, n, hs::optim::Grain::tensor);
+    std::int64_t next = 0;
+    for (int rank = 0; rank < n; ++rank) {
+      const auto own = shards.of(rank);
+      EXPECT_EQ(own.begin, next);
+      next = own.end;
+      bool at_a_parameter = own.begin == parameters.count();
+      for (const auto& info : parameters.infos())
+        at_a_parameter = at_a_parameter || info.offset == own.begin;
+      EXPECT_TRUE(at_a_parameter);
+    }
+    EXPECT_EQ(next, parameters.count());
+  }
+}
+
+TEST(PartOfAStore, HoldsTheSameWeightsUnderTheSameNamesWithTheirPlaceInTheWhole) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<hs::bf16> parameters(runtime);
+  const auto a = parameters.scope().add("a", {3000}, hs::Role::weight, hs::Init::normal(1.0F));
+  const auto b = parameters.scope().add("b", {2, 1000}, hs::Role::bias, hs::Init::normal(2.0F));
+  hs::Parameters<hs::bf16> part = parameters.part({1024, 4000});
+  ASSERT_EQ(part.size(), 2U);
+  EXPECT_EQ(part.count(), 2976);
+  EXPECT_EQ(part.infos()[0].first, 1024);
+  EXPECT_EQ(part.infos()[1].elements, 1000);
+  EXPECT_EQ(part.infos()[1].shape, b.shape());
+  EXPECT_EQ(part.values(hs::ParameterId{0}).data(), parameters.values(a).data() + 1024);
+  std::vector<float> whole(2000), cut(1000);
+  parameters.initial_values(b.id, whole);
+  part.initial_values({1}, cut);
+  EXPECT_TRUE(std::equal(cut.begin(), cut.end(), whole.begin()));
+  EXPECT_THROW(part.scope().add("c", {1}, hs::Role::bias, {}), hs::StateError);
+  hs::Parameters<hs::bf16> none = parameters.part({5000, 5000});
+  EXPECT_EQ(none.count(), 0);
+  EXPECT_EQ(none.size(), 1U);
+}
+
+Settings of_stage(int stage, Settings settings = {}) {
+  settings.stage = stage;
+  return settings;
+}
+
+class ZeroStage : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Zero, ZeroStage, testing::Values(1, 2));
+
+TEST_P(ZeroStage, TrainsToTheBitsOfOneProcessOnEveryNumberOfRanksInEveryFormat) {
+  for (const int n : {1, 2, 4, 8}) {
+    expect_as_alone<float>(n, Over::arena, of_stage(GetParam()));
+    expect_as_alone<hs::bf16>(n, Over::heap, of_stage(GetParam()));
+    expect_as_alone<hs::fp16>(n, Over::sockets, of_stage(GetParam()));
+  }
+}
+TEST_P(ZeroStage, ForEveryBucketSizeIsTheSame) {
+  Settings settings{.steps = 2, .micro_batches = 4};
+  const Outcome one = alone<hs::bf16>(settings);
+  for (const std::int64_t elements : {7, 1000, 1'000'000}) {
+    settings.parallel.bucket_bytes = elements * 4;
+    for (const Outcome& rank : together<hs::bf16>(2, Over::sockets, of_stage(GetParam(), settings)))
+      EXPECT_EQ(rank.hash, one.hash) << elements;
+  }
+}
+TEST_P(ZeroStage, OfAnotherSeedOrClipIsAnotherRun) {
+  const Outcome one = alone<hs::bf16>({});
+  EXPECT_NE(together<hs::bf16>(2, Over::heap, of_stage(GetParam(), {.seed = 2}))[0].hash, one.hash);
+  EXPECT_NE(together<hs::bf16>(2, Over::heap, of_stage(GetParam(), {.clip = 0.4F}))[0].hash,
+            one.hash);
+}
+TEST_P(ZeroStage, SkipsTheSameStepsOnEveryRank) {
+  const Outcome one = alone<hs::fp16>({});
+  EXPECT_GT(one.skipped, 0);
+  EXPECT_LT(one.skipped, 6);
+  for (const Outcome& rank : together<hs::fp16>(4, Over::heap, of_stage(GetParam())))
+    EXPECT_EQ(rank.skipped, one.skipped);
+}
+
+template <class T>
+using Masters = hs::mixed::MasterWeights<hs::optim::AdamW, T>;
+
+/// One step of `rounds` micro-batches for each rank on parameters of these sizes, and what `look`
+/// does with each rank's optimizer afterwards.
+template <class Optimizer, class Look>
+void step_once(int n, Over over, const std::vector<std::int64_t>& sizes, int rounds, Look look) {
+  using T = typename Optimizer::Element;
+  ranks::run(n, over, [&](dist::Group& group) {
+    hs::Runtime runtime({.threads = 1});
+    hs::Parameters<T> parameters(runtime);
+    std::vector<hs::Parameter<T>> all;
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      all.push_back(parameters.scope().add("p" + std::to_string(i), {sizes[i]}, hs::Role::weight,
+                                           hs::Init::normal(1.0F)));
+    }
+    Optimizer optimizer(group, parameters, {}, {.bucket_bytes = 4096});
+    hs::mixed::GradientAccumulator<T> accumulator(parameters, nullptr, optimizer.ranks());
+    halfstep_tests::GivenTape tape;
+    const std::uint64_t before = group.traffic().bytes_sent;
+    auto window =
+        accumulator.begin(tape, 0, {.micro_batches = n * rounds, .rows = 1, .targets_per_row = 1});
+    for (const auto micro : window) {
+      tape.begin(micro);
+      halfstep_tests::GivenLoss<float> loss{.sum = 1.0, .leaves = {}};
+      for (std::size_t i = sizes.size(); i-- > 0;)
+        loss.leaves.push_back(
+            {all[i].id, std::vector<float>(static_cast<std::size_t>(sizes[i]), 1.0F)});
+      window.backward(tape, loss);
+    }
+    EXPECT_TRUE(optimizer.step(std::move(window).unscale(), 1e-3F).applied);
+    look(group, runtime, parameters, optimizer, group.traffic().bytes_sent - before);
+  });
+}
+
+TEST(Zero1, KeepsSixBytesAParameterAndTwelveOfItsShard) {
+  for (int n = 1; n <= 8; ++n) {
+    step_once<dist::Zero1<Masters<hs::bf16>>>(
+        n, Over::sockets, {10'000, 3, 4096, 1, 2500}, 1,
+        [&](dist::Group& group, hs::Runtime& runtime, auto& parameters, auto& optimizer,
+            std::uint64_t) {
+          const auto own = optimizer.shards().of(group.rank());
+          const std::int64_t shard = own.end - own.begin, all = parameters.count();
+          const hs::core::Ledger& ledger = runtime.ledger();
+          EXPECT_EQ(ledger.live(Category::weights), 2 * all);
+          EXPECT_EQ(ledger.live(Category::gradients), 4 * all);
+          EXPECT_EQ(ledger.live(Category::master), 4 * shard);
+          EXPECT_EQ(ledger.live(Category::moments), 8 * shard);
+          // By blocks: 10 + 1 + 4 + 1 + 3, of which the last of a parameter may be
+          // short.
+          EXPECT_LE(shard, (19 + n - 1) / n * 1024);
+        });
+  }
+}
+TEST(Zero1, SendsGradientsToTheirOwnersAndWeightsToAll) {
+  for (const int n : {1, 2, 3, 4}) {
+    step_once<dist::Zero1<Masters<hs::bf16>>>(
+        n, Over::sockets, {10'000, 3, 4096, 1, 2500}, 1,
+        [&](dist::Group& group, hs::Runtime&, auto& parameters, auto& optimizer,
+            std::uint64_t sent) {
+          const auto own = optimizer.shards().of(group.rank());
+          const std::int64_t shard = own.end - own.begin, all = parameters.count();
+          const std::int64_t others = n - 1;
+          // And for the decision: the findings to each, and the sums of squares of
+          // 19 blocks.
+          const auto blocks = dist::slice_of(19, n, group.rank());
+          const std::int64_t squares = blocks.end - blocks.begin;
+          const std::int64_t decision =
+              others * static_cast<std::int64_t>(sizeof(hs::mixed::Findings) + 16) +
+              8 * (19 - squares + others * squares);
+          EXPECT_EQ(static_cast<std::int64_t>(sent),
+                    n == 1 ? 0 : 4 * (all - shard) + 2 * others * shard + decision);
+        });
+  }
+}
+TEST(Zero1, WithMoreRanksThanBlocksLeavesSomeWithNothingToKeep) {
+  std::atomic<int> empty{0};
+  for (const std::vector<std::int64_t>& sizes : {std::vector<std::int64_t>{1}, {6}, {2000, 1}}) {
+    step_once<dist::Zero1<Masters<float>>>(
+        8, Over::heap, sizes, 1,
+        [&](dist::Group& group, hs::Runtime&, auto& parameters, auto& optimizer, std::uint64_t) {
+          const auto own = optimizer.shards().of(group.rank());
+          empty += own.begin == own.end ? 1 : 0;
+          // AdamW's first step moves every weight by the learning rate.
+          std::vector<float> initial(static_cast<std::size_t>(sizes[0]));
+          parameters.initial_values({0}, initial);
+          EXPECT_NEAR(parameters.values(hs::ParameterId{0})[0], initial[0] - 1e-3F, 1e-6F);
+          EXPECT_EQ(optimizer.steps(), 1);
+        });
+  }
+  EXPECT_EQ(empty, 7 + 7 + 5);
+}
+TEST(Zero1, ShowsItsStateWithItsPlaceInTheWhole) {
+  std::array<std::atomic<std::int64_t>, 3> covered{};
+  step_once<dist::Zero1<Masters<hs::bf16>>>(
+      3, Over::heap, {5000}, 1,
+      [&](dist::Group& group, hs::Runtime&, auto&, auto& optimizer, std::uint64_t) {
+        struct Visitor {
+          dist::Group& group;
+          std::array<std::atomic<std::int64_t>, 3>& covered;
+          hs::core::Range own;
+          void tensor(const hs::tensor::StateTensor& one) {
+            EXPECT_EQ(one.shape, hs::Shape({5000}));
+            EXPECT_EQ(one.first, own.begin);
+            const std::size_t which = one.name == "adamw.m.p0"   ? 0
+                                      : one.name == "adamw.v.p0" ? 1
+                                                                 : 2;
+            covered[which] += std::ssize(one.bytes) / 4;
+          }
+          void scalar(std::string_view, std::int64_t& value) { EXPECT_EQ(value, 1); }
+          void scalar(std::string_view, double&) {}
+        } visitor{group, covered, optimizer.shards().of(group.rank())};
+        optimizer.visit_state(visitor);
+      });
+  for (const auto& one : covered)
+    EXPECT_EQ(one, 5000);
+}
+
+TEST(Zero2, KeepsTwoBytesAParameterAndSixteenOfItsShardAndItsTreesAndOneBucket) {
+  for (int n = 1; n <= 8; ++n) {
+    for (const int rounds : {1, 4}) {
+      step_once<dist::Zero2<Masters<hs::bf16>>>(
+          n, Over::sockets, {10'000, 3, 4096, 1, 2500}, rounds,
+          [&](dist::Group& group, hs::Runtime& runtime, auto& parameters, auto& optimizer,
+              std::uint64_t) {
+            const auto own = optimizer.shards().of(group.rank());
+            const std::int64_t shard = own.end - own.begin, all = parameters.count();
+            const hs::core::Ledger& ledger = runtime.ledger();
+            constexpr std::int64_t bucket = 4096;
+            const std::int64_t trees = rounds == 4 ? 2 : 1;
+            EXPECT_EQ(ledger.live(Category::weights), 2 * all);
+            EXPECT_EQ(ledger.live(Category::gradients), 4 * shard * trees + bucket);
+            EXPECT_EQ(ledger.live(Category::master), 4 * shard);
+            EXPECT_EQ(ledger.live(Category::moments), 8 * shard);
+            // While a sweep runs one leaf, and what of the one before it does not fill a bucket.
+            EXPECT_LE(ledger.peak(Category::gradients),
+                      4 * shard * trees + bucket + 4 * (10'000 + 3 + 4096));
+          });
+    }
+  }
+}
+TEST(Zero2, SendsGradientsOfEveryRoundToTheirOwnersAndWeightsToAllOnce) {
+  for (const int n : {1, 2, 3, 4}) {
+    for (const int rounds : {1, 4}) {
+      step_once<dist::Zero2<Masters<hs::bf16>>>(
+          n, Over::sockets, {10'000, 3, 4096, 1, 2500}, rounds,
+          [&](dist::Group& group, hs::Runtime&, auto& parameters, auto& optimizer,
+              std::uint64_t sent) {
+            const auto own = optimizer.shards().of(group.rank());
+            const std::int64_t shard = own.end - own.begin, all = parameters.count(),
+                               others = n - 1;
+            const auto blocks = dist::slice_of(19, n, group.rank());
+            const std::int64_t squares = blocks.end - blocks.begin;
+            const std::int64_t decision =
+                others * (static_cast<std::int64_t>(sizeof(hs::mixed::Findings)) + 16 * rounds) +
+                8 * (19 - squares + others * squares);
+            EXPECT_EQ(static_cast<std::int64_t>(sent),
+                      n == 1 ? 0 : rounds * 4 * (all - shard) + 2 * others * shard + decision);
+          });
+    }
+  }
+}
+
+}  // namespace
