@@ -141,6 +141,7 @@ class Unscaled {
     findings_.loss_sum = loss.sum;
     findings_.count = loss.count;
     const auto compute = sums.parameters().runtime().compute();
+    if (compute.dry) return;  // there is no gradient to look at
     std::size_t block = 0;
     const core::Range held = sums.held();
     for (std::uint32_t i = 0; i < sums.parameters().size(); ++i) {
