@@ -6,7 +6,9 @@
 // (with norms, embedding and the tape), optimizer; and, within those, waiting for the other threads.
 // `faults` are the minor page faults of a step after the second.
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <thread>
 #include <vector>
 
 #include <sys/resource.h>
@@ -48,9 +50,34 @@ std::int64_t minor_faults() {
   return usage.ru_minflt;
 }
 
+/// Threads that keep cores from the step while they live.
+class Busy {
+ public:
+  explicit Busy(std::int64_t threads) {
+    for (; threads > 0; --threads) {
+      threads_.emplace_back([this] {
+        while (!stop_.load(std::memory_order_relaxed))
+          __builtin_ia32_pause();
+      });
+    }
+  }
+  Busy(const Busy&) = delete;
+  Busy& operator=(const Busy&) = delete;
+  ~Busy() {
+    stop_ = true;
+    for (auto& thread : threads_)
+      thread.join();
+  }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
 template <class T>
 void GptStep(benchmark::State& state) {
   const Size size = sizes[state.range(0)];
+  const Busy busy(state.range(1));
   const double ceiling = fma_gflops();
   hs::Runtime runtime;
   hs::Parameters<T> parameters(runtime);
@@ -111,8 +138,13 @@ void GptStep(benchmark::State& state) {
   state.counters["tokens/s"] = rate(static_cast<double>(size.rows) * size.context);
   state.counters["fma_GFLOP/s"] = ceiling;
 }
-BENCHMARK(GptStep<float>)->ArgName("size")->DenseRange(0, 5)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(GptStep<hs::bf16>)->ArgName("size")->DenseRange(0, 5)->UseRealTime()->Unit(benchmark::kMillisecond);
-BENCHMARK(GptStep<hs::fp16>)->ArgName("size")->DenseRange(0, 5)->UseRealTime()->Unit(benchmark::kMillisecond);
+// With one core kept busy by a thread that does nothing else, the step is to be slower, not to stand.
+void every_size(benchmark::internal::Benchmark* bench) {
+  bench->ArgNames({"size", "busy"})->UseRealTime()->Unit(benchmark::kMillisecond);
+  bench->ArgsProduct({{0, 1, 2, 3, 4, 5}, {0}})->Args({0, 1})->Args({2, 1});
+}
+BENCHMARK(GptStep<float>)->Apply(every_size);
+BENCHMARK(GptStep<hs::bf16>)->Apply(every_size);
+BENCHMARK(GptStep<hs::fp16>)->Apply(every_size);
 
 }  // namespace

@@ -91,14 +91,15 @@ void run_gemm(const core::Compute& compute, const GemmPath<E, C>& path, core::Ma
       g.b = b.block(k0, j, depth, columns);
       g.first = k0 == 0;
       g.last = k0 + depth >= k;
-      compute.parallel(panels, 1, [&](std::int64_t begin, std::int64_t end, int) {
-        path.pack_b(g, begin, end);
-      });
+      compute.share(panels, 1,
+                    [&](std::int64_t begin, std::int64_t end, int) { path.pack_b(g, begin, end); });
       // Few strips: workers share out the columns, and each packs all of A, which is small then.
       if (strips >= 2 * compute.threads() || strips >= panels) {
-        compute.parallel(strips, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-          path.tiles(g, begin, end, 0, panels, worker);
-        });
+        // Not fewer strips at a time than pay for reading all of B.
+        compute.share(strips, std::min<std::int64_t>(8, strips / (2 * compute.threads())),
+                      [&](std::int64_t begin, std::int64_t end, int worker) {
+                        path.tiles(g, begin, end, 0, panels, worker);
+                      });
       } else {
         compute.parallel(panels, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
           path.tiles(g, 0, strips, begin, end, worker);
