@@ -104,22 +104,29 @@ void BestGemm(benchmark::State& state) {
     const auto c = halfstep_bench::measure_ceiling();
     return std::max(c.avx2_gflops, c.avx512_gflops);
   }();
-  const std::vector<E> x(static_cast<std::size_t>(m * k), E(0.5F)), w(static_cast<std::size_t>(k * n), E(0.25F));
+  const std::vector<E> x(static_cast<std::size_t>(m * k), E(0.5F)),
+      w(static_cast<std::size_t>(k * n), E(0.25F));
   std::vector<E> y(static_cast<std::size_t>(m * n));
   std::vector<std::byte> workspace(
       static_cast<std::size_t>(kernels::gemm_workspace<E>(compute, m, n, k)));
   for (auto _ : state) {
     kernels::gemm(compute, halfstep::core::row_major(x.data(), m, k),
-                  halfstep::core::row_major(w.data(), n, k).transposed(), y.data(), n, {}, workspace);
+                  halfstep::core::row_major(w.data(), n, k).transposed(), y.data(), n, {},
+                  workspace);
     benchmark::ClobberMemory();
   }
   const double gflop = 2e-9 * static_cast<double>(m * n * k);
-  state.counters["GFLOP/s"] = benchmark::Counter(gflop, benchmark::Counter::kIsIterationInvariantRate);
-  state.counters["of_fma"] = benchmark::Counter(gflop / ceiling, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GFLOP/s"] =
+      benchmark::Counter(gflop, benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["of_fma"] =
+      benchmark::Counter(gflop / ceiling, benchmark::Counter::kIsIterationInvariantRate);
 }
 void best_shapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"m", "n", "k"})->UseRealTime();
-  bench->Args({1024, 3072, 768})->Args({2048, 1536, 384})->Args({1024, 1024, 1024})->Args({4096, 384, 384});
+  bench->Args({1024, 3072, 768})
+      ->Args({2048, 1536, 384})
+      ->Args({1024, 1024, 1024})
+      ->Args({4096, 384, 384});
 }
 BENCHMARK(BestGemm<float>)->Apply(best_shapes);
 BENCHMARK(BestGemm<bf16>)->Apply(best_shapes);

@@ -42,7 +42,7 @@ def run(command, environment=None):
 
 def ours_step(build, size, form):
     out = run([build / "bench" / "bench_nn_gpt", "--benchmark_format=json", "--benchmark_min_time=0.5",
-               f"--benchmark_filter=GptStep<{OUR_TYPE[form]}>/size:{BENCH_INDEX[size]}/"])
+               f"--benchmark_filter=GptStep<{OUR_TYPE[form]}>/size:{BENCH_INDEX[size]}/busy:0/"])
     return json.loads(out)["benchmarks"][0]
 
 

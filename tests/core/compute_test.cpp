@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <new>
 #include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -106,5 +108,66 @@ TEST(Compute, TakesAConstantAndATemporaryBody) {
   Compute{}.parallel(1, 1, constant);
   Compute{}.parallel(1, 1, [](std::int64_t, std::int64_t, int) mutable { ++calls; });
   EXPECT_EQ(calls, 2);
+}
+TEST(Compute, SharesEveryItemOnceInRangesOfAtLeastTheGrain) {
+  ThreadPool pool(3);
+  const Compute with_pool{.pool = &pool}, alone;
+  for (const Compute* const compute : {&with_pool, &alone}) {
+    for (const std::int64_t grain : {0, 1, 7, 200}) {
+      for (const std::int64_t count : {0, 1, 2, 20, 100}) {
+        std::vector<std::atomic<int>> taken(static_cast<std::size_t>(count));
+        compute->share(count, grain, [&](std::int64_t begin, std::int64_t end, int worker) {
+          EXPECT_TRUE(end - begin >= grain || end == count) << begin << " to " << end;
+          EXPECT_TRUE(worker >= 0 && worker < compute->threads());
+          for (; begin < end; ++begin)
+            ++taken[static_cast<std::size_t>(begin)];
+        });
+        for (const auto& times : taken)
+          EXPECT_EQ(times, 1);
+      }
+    }
+  }
+}
+TEST(Compute, AWorkerThatIsSlowIsGivenLess) {
+  ThreadPool pool(2);
+  const Compute compute{.pool = &pool};
+  // The first range of worker 1 lasts until all others are done; parallel would wait here for ever.
+  std::atomic<std::int64_t> done = 0;
+  std::atomic<bool> caught = false;
+  std::int64_t items[2] = {};
+  compute.share(1000, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
+    const std::int64_t length = end - begin;
+    if (worker == 1) {
+      caught = true;
+      while (done < 1000 - length)
+        std::this_thread::yield();
+    } else {
+      while (!caught)
+        std::this_thread::yield();
+    }
+    done += length;
+    items[worker] += length;
+  });
+  EXPECT_EQ(items[0] + items[1], 1000);
+  EXPECT_LE(items[1], 250) << "its first range is a quarter of all";
+  EXPECT_GE(items[1], 1);
+}
+TEST(Compute, ANestedShareIsSerialUnderTheWorkersNumber) {
+  ThreadPool pool(3);
+  const Compute compute{.pool = &pool};
+  compute.parallel(3, 1, [&](auto, auto, int outer) {
+    std::int64_t covered = 0;
+    compute.share(50, 1, [&](std::int64_t begin, std::int64_t end, int inner) {
+      EXPECT_EQ(inner, outer);
+      covered += end - begin;
+    });
+    EXPECT_EQ(covered, 50);
+  });
+}
+TEST(Compute, PassesAnExceptionOfASharedBodyOn) {
+  ThreadPool pool(2);
+  const Compute compute{.pool = &pool};
+  EXPECT_THROW(compute.share(10, 1, [](auto, auto, int) { throw std::range_error("x"); }),
+               std::range_error);
 }
 }  // namespace

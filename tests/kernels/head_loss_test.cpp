@@ -21,8 +21,11 @@ struct Problem {
   std::vector<std::int32_t> targets;
 
   Problem(std::int64_t rows_, std::int64_t width_, std::int64_t classes_)
-      : rows(rows_), width(width_), classes(classes_),
-        x(values<E>(rows * width, 1, 2.0)), w(values<E>(classes * width, 2, 2.0)) {
+      : rows(rows_),
+        width(width_),
+        classes(classes_),
+        x(values<E>(rows * width, 1, 2.0)),
+        w(values<E>(classes * width, 2, 2.0)) {
     for (std::int64_t r = 0; r < rows; ++r)
       targets.push_back(r % 5 == 3 ? -1 : static_cast<std::int32_t>((r * 7) % classes));
   }
@@ -36,15 +39,17 @@ struct Answer {
 };
 
 template <class E>
-Answer<E> fused(const Compute& compute, const Problem<E>& p, accumulator_t<E> seed, std::int64_t chunk) {
+Answer<E> fused(const Compute& compute, const Problem<E>& p, accumulator_t<E> seed,
+                std::int64_t chunk) {
   using A = accumulator_t<E>;
   Guarded<E> x(p.x), w(p.w), dx(p.rows * p.width);
   Guarded<A> dw(p.classes * p.width, A{99});
   const kernels::HeadLossOptions options{.chunk = chunk};
-  Guarded<std::byte> workspace(kernels::head_loss_workspace<E>(compute, p.rows, p.width, p.classes, options));
+  Guarded<std::byte> workspace(
+      kernels::head_loss_workspace<E>(compute, p.rows, p.width, p.classes, options));
   const auto sum = kernels::head_loss<E>(compute, row_major<const E>(x.data(), p.rows, p.width),
-                                         row_major<const E>(w.data(), p.classes, p.width), p.targets, seed, dx.data(),
-                                         dw.data(), workspace, options);
+                                         row_major<const E>(w.data(), p.classes, p.width),
+                                         p.targets, seed, dx.data(), dw.data(), workspace, options);
   return {sum, dx.copy(), dw.copy()};
 }
 
@@ -59,8 +64,10 @@ Answer<E> composed(const Compute& compute, const Problem<E>& p, accumulator_t<E>
       std::max(kernels::linear_forward_workspace<E>(compute, p.rows, p.width, p.classes),
                kernels::linear_backward_workspace<E>(compute, p.rows, p.width, p.classes))));
   Answer<E> a{{}, std::vector<E>(p.x.size()), std::vector<A>(p.w.size())};
-  const auto x = row_major(p.x.data(), p.rows, p.width), w = row_major(p.w.data(), p.classes, p.width);
-  kernels::linear_forward<E, A>(compute, x, w, nullptr, row_major(logits.data(), p.rows, p.classes), workspace);
+  const auto x = row_major(p.x.data(), p.rows, p.width),
+             w = row_major(p.w.data(), p.classes, p.width);
+  kernels::linear_forward<E, A>(compute, x, w, nullptr, row_major(logits.data(), p.rows, p.classes),
+                                workspace);
   a.sum = kernels::cross_entropy<A>(compute, logits, p.targets, losses, lse);
   kernels::cross_entropy_backward<A, A>(compute, logits, p.targets, lse, seed, slopes);
   kernels::cast<A, E>(compute, slopes, rounded);
@@ -80,11 +87,13 @@ TYPED_TEST_SUITE(HeadLoss, Elements);
 TYPED_TEST(HeadLoss, HasTheBitsOfItsPartsOnEveryPathForEveryChunk) {
   using E = TypeParam;
   const auto seed = static_cast<accumulator_t<E>>(0.25);
-  for (const auto& p : {Problem<E>(1, 1, 1), Problem<E>(5, 3, 2), Problem<E>(37, 19, 33), Problem<E>(70, 33, 65)}) {
+  for (const auto& p :
+       {Problem<E>(1, 1, 1), Problem<E>(5, 3, 2), Problem<E>(37, 19, 33), Problem<E>(70, 33, 65)}) {
     const Answer<E> expected = composed(portable(), p, seed);
     every_compute([&](const Compute& compute, const std::string& name) {
       for (const std::int64_t chunk : {0, 2, 10, 36, 1000}) {
-        SCOPED_TRACE(name + ", rows " + std::to_string(p.rows) + ", chunk " + std::to_string(chunk));
+        SCOPED_TRACE(name + ", rows " + std::to_string(p.rows) + ", chunk " +
+                     std::to_string(chunk));
         const Answer<E> found = fused(compute, p, seed, chunk);
         EXPECT_EQ(found.sum.sum, expected.sum.sum);
         EXPECT_EQ(found.sum.count, expected.sum.count);
@@ -94,7 +103,8 @@ TYPED_TEST(HeadLoss, HasTheBitsOfItsPartsOnEveryPathForEveryChunk) {
       }
     });
     if (p.classes == 1) continue;  // the only class has probability 1: all gradients are zero
-    EXPECT_NE(difference(fused(portable(), p, seed / 2, 0).dx, expected.dx), "") << "the seed is ignored";
+    EXPECT_NE(difference(fused(portable(), p, seed / 2, 0).dx, expected.dx), "")
+        << "the seed is ignored";
   }
 }
 
@@ -104,14 +114,15 @@ TYPED_TEST(HeadLoss, ComputesOnlyWhatItIsAskedFor) {
   const Problem<E> p(37, 19, 33);
   std::vector<E> dx(p.x.size());
   std::vector<A> dw(p.w.size());
-  std::vector<std::byte> workspace(
-      static_cast<std::size_t>(kernels::head_loss_workspace<E>(portable(), p.rows, p.width, p.classes)));
+  std::vector<std::byte> workspace(static_cast<std::size_t>(
+      kernels::head_loss_workspace<E>(portable(), p.rows, p.width, p.classes)));
   const auto products = [&](E* to_x, A* to_w) {
     halfstep::core::Counters counters;
     Compute compute = portable();
     compute.counters = &counters;
     const auto sum = kernels::head_loss<E>(compute, row_major(p.x.data(), p.rows, p.width),
-                                           row_major(p.w.data(), p.classes, p.width), p.targets, A{1}, to_x, to_w, workspace);
+                                           row_major(p.w.data(), p.classes, p.width), p.targets,
+                                           A{1}, to_x, to_w, workspace);
     EXPECT_EQ(sum.sum, composed(portable(), p, A{1}).sum.sum);
     EXPECT_GT(counters.ticks[static_cast<std::size_t>(halfstep::core::Phase::head)], 0U);
     EXPECT_EQ(counters.ticks[static_cast<std::size_t>(halfstep::core::Phase::products)], 0U);
@@ -124,7 +135,9 @@ TYPED_TEST(HeadLoss, ComputesOnlyWhatItIsAskedFor) {
 }
 
 TEST(HeadLossMemory, GrowsWithTheChunkAndNotWithTheRows) {
-  const auto bytes = [](std::int64_t rows) { return kernels::head_loss_workspace<bf16>(portable(), rows, 384, 50257); };
+  const auto bytes = [](std::int64_t rows) {
+    return kernels::head_loss_workspace<bf16>(portable(), rows, 384, 50257);
+  };
   // Logits in float and their gradient in bf16 of some 300 rows, beside the workspace of a product.
   EXPECT_LT(bytes(1024), std::int64_t{320} * 50257 * 6 + (std::int64_t{32} << 20));
   EXPECT_LT(bytes(16384), bytes(1024) + (std::int64_t{32} << 20));
@@ -132,20 +145,27 @@ TEST(HeadLossMemory, GrowsWithTheChunkAndNotWithTheRows) {
 
 TEST(HeadLossErrors, NameTheSizesAndTheRow) {
   Problem<float> p(37, 19, 33);
-  std::vector<std::byte> workspace(
-      static_cast<std::size_t>(kernels::head_loss_workspace<float>(portable(), p.rows, p.width, p.classes)));
+  std::vector<std::byte> workspace(static_cast<std::size_t>(
+      kernels::head_loss_workspace<float>(portable(), p.rows, p.width, p.classes)));
   const auto call = [&](std::int64_t width, std::size_t bytes, std::int64_t chunk) {
-    return kernels::head_loss<float>(portable(), row_major<const float>(p.x.data(), p.rows, p.width),
-                                     row_major<const float>(p.w.data(), p.classes, width), p.targets, 1.0F, nullptr,
-                                     nullptr, std::span(workspace).first(bytes), {.chunk = chunk});
+    return kernels::head_loss<float>(
+        portable(), row_major<const float>(p.x.data(), p.rows, p.width),
+        row_major<const float>(p.w.data(), p.classes, width), p.targets, 1.0F, nullptr, nullptr,
+        std::span(workspace).first(bytes), {.chunk = chunk});
   };
   EXPECT_EQ(message_of<ShapeError>([&] { call(18, workspace.size(), 0); }),
-            "head_loss: x is 37 x 19, w 33 x 18, with 37 targets and chunks of 0. Wanted one width, no gaps, a target for "
+            "head_loss: x is 37 x 19, w 33 x 18, with 37 targets and chunks of 0. Wanted one "
+            "width, no gaps, a target for "
             "each row, an even chunk.");
-  EXPECT_NE(message_of<ShapeError>([&] { call(19, workspace.size(), 3); }).find("chunks of 3"), std::string::npos);
-  EXPECT_NE(message_of<ShapeError>([&] { call(19, workspace.size() - 1, 0); }).find("bytes; wanted"), std::string::npos);
+  EXPECT_NE(message_of<ShapeError>([&] { call(19, workspace.size(), 3); }).find("chunks of 3"),
+            std::string::npos);
+  EXPECT_NE(
+      message_of<ShapeError>([&] { call(19, workspace.size() - 1, 0); }).find("bytes; wanted"),
+      std::string::npos);
   p.targets[30] = 33;
-  EXPECT_NE(message_of<DataError>([&] { call(19, workspace.size(), 0); }).find("head_loss: target 33 of row 30"),
+  EXPECT_NE(message_of<DataError>([&] {
+              call(19, workspace.size(), 0);
+            }).find("head_loss: target 33 of row 30"),
             std::string::npos);
 }
 

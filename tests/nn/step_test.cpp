@@ -43,7 +43,9 @@ template <class T>
 std::vector<Taken> steps(int count) {
   hs::Runtime runtime({.threads = 2});
   hs::Parameters<T> parameters(runtime);
-  const hs::nn::Gpt<T> gpt(parameters, {.vocabulary = 65, .context = 64, .layers = 2, .heads = 2, .width = 64, .dropout = 0.1F});
+  const hs::nn::Gpt<T> gpt(
+      parameters,
+      {.vocabulary = 65, .context = 64, .layers = 2, .heads = 2, .width = 64, .dropout = 0.1F});
   hs::mixed::MasterWeights optimizer(parameters, hs::optim::AdamWOptions{.weight_decay = 0.1});
   hs::mixed::GradientAccumulator accumulator(parameters);
   hs::Tape tape(runtime);
@@ -54,7 +56,8 @@ std::vector<Taken> steps(int count) {
   taken.reserve(static_cast<std::size_t>(count));
   for (int step = 0; step < count; ++step) {
     const Taken before{allocations, minor_faults()};
-    auto window = accumulator.begin(tape, step, {.micro_batches = 2, .rows = 4, .targets_per_row = 64});
+    auto window =
+        accumulator.begin(tape, step, {.micro_batches = 2, .rows = 4, .targets_per_row = 64});
     for (const auto micro : window) {
       tape.begin(micro);
       window.backward(tape, hs::cross_entropy(gpt(tape, tokens), tokens));

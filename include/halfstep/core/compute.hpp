@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -46,6 +47,29 @@ struct Compute {
     const std::int64_t parts =
         std::clamp<std::int64_t>(count / std::max<std::int64_t>(grain, 1), 1, pool->size());
     pool->run(count, static_cast<int>(parts), call, context);
+  }
+
+  /// As parallel, but ranges are taken as workers come for them, ever shorter ones down to `grain`
+  /// (the last may be less), so that a worker whose core is shared or throttled gets less and the
+  /// others do not wait for it. A body may be called several times on one worker, and which ranges
+  /// that gets depends on the moment: no result may, as none may depend on the number of threads.
+  /// For work of microseconds an item whose ranges cost little to begin; 50 ns a range.
+  template <class Body>
+  void share(std::int64_t count, std::int64_t grain, Body&& body) const {
+    grain = std::max<std::int64_t>(grain, 1);
+    const std::int64_t workers = std::clamp<std::int64_t>(count / grain, 1, threads());
+    if (workers == 1) return parallel(count, count, body);
+    std::atomic<std::int64_t> next{0};
+    parallel(workers, 1, [&](std::int64_t, std::int64_t, int worker) {
+      std::int64_t begin = next.load(std::memory_order_relaxed);
+      while (begin < count) {
+        const std::int64_t left = count - begin;
+        const std::int64_t end = begin + std::min(left, std::max(grain, left / (2 * workers)));
+        if (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+        body(begin, end, worker);
+        begin = next.load(std::memory_order_relaxed);
+      }
+    });
   }
 };
 

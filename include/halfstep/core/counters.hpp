@@ -18,13 +18,14 @@ inline constexpr std::size_t phases = 4;
 /// Counts since the Runtime was made. Written by the thread that trains, in the kernels' front.
 struct Counters {
   std::array<std::uint64_t, 4> products{};  ///< matrix products by the path that computed them
-  std::uint64_t flops = 0;                  ///< operations of matrix products and attention, replays included
-  std::array<std::uint64_t, phases> ticks{};  ///< of the time-stamp counter, by phase; `other` stays 0
+  std::uint64_t flops = 0;  ///< operations of matrix products and attention, replays included
+  /// Of the time-stamp counter, by phase; `other` stays 0.
+  std::array<std::uint64_t, phases> ticks{};
   Phase phase = Phase::other;                 ///< the one that is running
 };
 
-/// Counts the time until its end as that of a phase, unless an outer one counts it already: products
-/// within attention or the head are theirs. Two reads of the time-stamp counter.
+/// Counts the time until its end as that of a phase, unless an outer one counts it already:
+/// products within attention or the head are theirs. Two reads of the time-stamp counter.
 class PhaseScope {
  public:
   PhaseScope(Counters* counters, Phase phase)

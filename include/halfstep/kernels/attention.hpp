@@ -192,7 +192,7 @@ void attention(const core::Compute& compute, const AttentionShape& shape, std::s
   const Mask mask = detail::attention_mask<A>(compute, "attention", shape, dropout);
   const Mask* const drops = mask.threshold == 0 ? nullptr : &mask;
   const auto body = HALFSTEP_PICK(compute.isa, attention_forward<E, detail::AttentionLayout, Mask>);
-  compute.parallel(shape.batch * shape.heads * layout.tiles, 1,
+  compute.share(shape.batch * shape.heads * layout.tiles, 1,
                    [&](std::int64_t begin, std::int64_t end, int worker) {
                      body(layout, drops, qkv.data(), out.data(), lse.data(),
                           work + worker * layout.size, begin, end);
@@ -237,7 +237,7 @@ void attention_backward(const core::Compute& compute, const AttentionShape& shap
   const Mask* const drops = mask.threshold == 0 ? nullptr : &mask;
   using Layout = detail::AttentionLayout;
   const auto body = HALFSTEP_PICK(compute.isa, attention_backward<E, Layout, Mask>);
-  compute.parallel(shape.batch * shape.heads, 1,
+  compute.share(shape.batch * shape.heads, 1,
                    [&](std::int64_t begin, std::int64_t end, int worker) {
                      body(layout, drops, dout.data(), out.data(), qkv.data(), lse.data(),
                           dqkv.data(), work + worker * layout.size, begin, end);

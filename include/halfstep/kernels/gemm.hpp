@@ -31,7 +31,8 @@ template <class E>
 struct GemmOptions {
   const E* bias = nullptr;  ///< [N], added to each row after its chain; null: none
   bool accumulate = false;  ///< add to what C holds, instead of overwriting it
-  bool resume = false;      ///< chains go on from what C holds, of the accumulator's type, not from +0
+  /// Chains go on from what C, of the accumulator's type, holds, and not from +0.
+  bool resume = false;
 };
 
 namespace detail {
@@ -91,14 +92,15 @@ void run_gemm(const core::Compute& compute, const GemmPath<E, C>& path, core::Ma
       g.b = b.block(k0, j, depth, columns);
       g.first = k0 == 0;
       g.last = k0 + depth >= k;
-      compute.parallel(panels, 1, [&](std::int64_t begin, std::int64_t end, int) {
-        path.pack_b(g, begin, end);
-      });
+      compute.share(panels, 1,
+                    [&](std::int64_t begin, std::int64_t end, int) { path.pack_b(g, begin, end); });
       // Few strips: workers share out the columns, and each packs all of A, which is small then.
       if (strips >= 2 * compute.threads() || strips >= panels) {
-        compute.parallel(strips, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-          path.tiles(g, begin, end, 0, panels, worker);
-        });
+        // Not fewer strips at a time than pay for reading all of B.
+        compute.share(strips, std::min<std::int64_t>(8, strips / (2 * compute.threads())),
+                      [&](std::int64_t begin, std::int64_t end, int worker) {
+                        path.tiles(g, begin, end, 0, panels, worker);
+                      });
       } else {
         compute.parallel(panels, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
           path.tiles(g, 0, strips, begin, end, worker);
@@ -189,8 +191,9 @@ template <class E>
 /// ascending. For bf16 the members of each pair of p change places, 2q + 1 before 2q, and an odd K
 /// is padded with a zero, as VDPBF16PS has it. fp16 operands become floats, exactly. Then the bias
 /// is added, rounding in the accumulator's type; then, if `accumulate`, what C holds, rounding in
-/// that type again; then it rounds to C's format. A product cut along k (of bf16 at an even place) into
-/// one that starts and others that `resume` has the bits of the whole. All with subnormals read as zero and flushed.
+/// that type again; then it rounds to C's format. All with subnormals read as zero and flushed. A
+/// product cut along k (of bf16 at an even place) into one that starts and others that `resume` has
+/// the bits of the whole.
 ///
 /// 2 M N K operations. Neither allocates nor reads or writes beyond the matrices.
 /// @throws ShapeError if the inner sizes differ, a size is negative, ldc is below N, or the
@@ -214,8 +217,8 @@ requires(numeric::real_element<E> &&
     core::fail<ShapeError>("gemm: rows of c are ", ldc, " elements apart, but have ", b.cols, ".");
   }
   if (options.resume && (options.accumulate || sizeof(C) == 2)) {
-    core::fail<OptionError>("gemm: resume wants C in the accumulator's type, whose chains go on, and "
-                            "no accumulate. Is C a gradient in 16 bits?");
+    core::fail<OptionError>("gemm: resume wants C in the accumulator's type, whose chains go on, "
+                            "and no accumulate. Is C a gradient in 16 bits?");
   }
   const std::int64_t bytes = gemm_workspace<E>(compute, a.rows, b.cols, a.cols);
   if (std::ssize(workspace) < bytes) {

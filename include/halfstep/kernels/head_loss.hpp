@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A language model's head and its loss in one: logits, cross-entropy and the gradients of both, some
-// rows at a time, so that no array of rows x classes exists. The bits of the kernels it is made of.
+// A language model's head and its loss in one: logits, cross-entropy and the gradients of both,
+// some rows at a time, so that no array of rows x classes exists. The bits of the kernels it is
+// made of.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +28,9 @@ struct HeadLossOptions {
 
 namespace detail {
 
-/// Rows at a time: few enough that their logits stay in a large cache, as many as that allows, since
-/// each chunk packs the weight and reads and writes its gradient once. Even: no pair of bf16 is cut.
+/// Rows at a time: few enough that their logits stay in a large cache, as many as that allows,
+/// since each chunk packs the weight and reads and writes its gradient once. Even: no pair of bf16
+/// is cut.
 [[nodiscard]] inline std::int64_t head_chunk(std::int64_t rows, std::int64_t classes,
                                              std::int64_t wanted) {
   if (wanted > 0) return wanted;
@@ -86,9 +88,9 @@ template <numeric::real_element E>
 /// rows are independent but in dw, whose chains resume.
 ///
 /// 2 rows width classes operations, three times that with both gradients. Allocates nothing.
-/// @throws ShapeError if sizes do not fit, the chunk is odd or the workspace is too small, DataError
-/// for a target out of range, all before anything is written.
-/// Source: the gradient in the forward pass is Liger's (Hsu et al., 2024), section 3.2.
+/// @throws ShapeError if sizes do not fit, the chunk is odd or the workspace is too small,
+/// DataError for a target out of range, all before anything is written. Source: the gradient in the
+/// forward pass is Liger's (Hsu et al., 2024), section 3.2.
 template <numeric::real_element E>
 CrossEntropySum head_loss(const core::Compute& compute, core::MatrixView<const E> x,
                           core::MatrixView<const E> w, std::span<const std::int32_t> targets,
@@ -121,8 +123,8 @@ CrossEntropySum head_loss(const core::Compute& compute, core::MatrixView<const E
   E* const slopes = reinterpret_cast<E*>(base + layout.gradient);
   A* const losses = reinterpret_cast<A*>(base + layout.losses);
   A* const lse = reinterpret_cast<A*>(base + layout.lse);
-  const std::span<std::byte> product = workspace.subspan(
-      static_cast<std::size_t>(base - workspace.data() + layout.product));
+  const std::span<std::byte> product =
+      workspace.subspan(static_cast<std::size_t>(base - workspace.data() + layout.product));
   for (std::int64_t first = 0; first < rows; first += layout.chunk) {
     const std::int64_t count = std::min(layout.chunk, rows - first);
     const auto n = static_cast<std::size_t>(count);

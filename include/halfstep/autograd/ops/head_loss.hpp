@@ -41,16 +41,19 @@ struct HeadLoss {
   static void infer(Infer& c) {
     const auto& weight = c.parameter_info(0);
     if (weight.shape.rank() != 2 || weight.shape[1] != c.input_shape(0).width()) {
-      core::fail<ShapeError>(tensor::layer_name(weight), ": input has width ", c.input_shape(0).width(), ", weight is ",
-                             to_string(weight.shape), ". Is a layer before the head of another width?");
+      core::fail<ShapeError>(tensor::layer_name(weight), ": input has width ",
+                             c.input_shape(0).width(), ", weight is ", to_string(weight.shape),
+                             ". Is a layer before the head of another width?");
     }
     const auto s = sizes(c);
     if (s.rows != c.payload<Payload>().count) {
-      core::fail<ShapeError>("head_loss: ", c.payload<Payload>().count, " targets for an input ", to_string(c.input_shape(0)),
-                             ", which is ", s.rows, " rows. Do inputs and targets have the same length?");
+      core::fail<ShapeError>("head_loss: ", c.payload<Payload>().count, " targets for an input ",
+                             to_string(c.input_shape(0)), ", which is ", s.rows,
+                             " rows. Do inputs and targets have the same length?");
     }
     c.output<double>({});
-    const std::int64_t workspace = kernels::head_loss_workspace<T>(c.compute(), s.rows, s.width, s.classes);
+    const std::int64_t workspace =
+        kernels::head_loss_workspace<T>(c.compute(), s.rows, s.width, s.classes);
     c.workspace(workspace, c.wants_gradient() ? workspace : 0);
     if (c.wants_gradient()) {
       c.save<std::int32_t>(s.rows);
@@ -66,19 +69,23 @@ struct HeadLoss {
     const bool gradient = c.wants_gradient();
     const std::span<const std::int32_t> targets{p.targets, static_cast<std::size_t>(p.count)};
     if (gradient) std::copy(targets.begin(), targets.end(), c.saved<std::int32_t>(0));
-    *p.result = run(c, targets, p.seed, gradient ? c.saved<T>(1) : nullptr, gradient ? c.saved<A>(2) : nullptr);
+    *p.result = run(c, targets, p.seed, gradient ? c.saved<T>(1) : nullptr,
+                    gradient ? c.saved<A>(2) : nullptr);
     *c.output<double>() = p.result->sum;
   }
-  // The saved gradients are those of the step's seed. A loss that something else than the step's end
-  // was made of has another gradient, of which neither a multiple nor a rounding is right in 16 bits.
+  // The saved gradients are those of the step's seed. A loss that something else than the step's
+  // end was made of has another gradient, of which neither a multiple nor a rounding is right in 16
+  // bits.
   static void backward(Backward& c) {
     const auto s = sizes(c);
     const auto& p = c.payload<Payload>();
     const double seed = *c.output_gradient<double>();
     if (seed != p.seed) {
-      run(c, {c.saved<std::int32_t>(0), static_cast<std::size_t>(s.rows)}, seed, c.saved<T>(1), c.saved<A>(2));
+      run(c, {c.saved<std::int32_t>(0), static_cast<std::size_t>(s.rows)}, seed, c.saved<T>(1),
+          c.saved<A>(2));
     }
-    if (T* const dx = c.input_gradient<T>(0)) copy(c.compute(), c.saved<T>(1), dx, s.rows * s.width);
+    if (T* const dx = c.input_gradient<T>(0))
+      copy(c.compute(), c.saved<T>(1), dx, s.rows * s.width);
     if (const auto dweight = c.parameter_gradient<A>(0)) {
       const auto n = static_cast<std::size_t>(s.classes * s.width);
       if (dweight.accumulate) {
@@ -88,12 +95,14 @@ struct HeadLoss {
       }
     }
   }
-  static kernels::CrossEntropySum run(const Forward& c, std::span<const std::int32_t> targets, double seed, T* dx, A* dw) {
+  static kernels::CrossEntropySum run(const Forward& c, std::span<const std::int32_t> targets,
+                                      double seed, T* dx, A* dw) {
     const auto s = sizes(c);
     const auto weight = c.parameter<T>(0);
     return kernels::head_loss<T>(c.compute(), core::row_major(c.input<T>(0), s.rows, s.width),
-                                 core::row_major(weight.data(), s.classes, s.width), targets, static_cast<A>(seed), dx, dw,
-                                 c.workspace(), {.ignore = c.payload<Payload>().ignore});
+                                 core::row_major(weight.data(), s.classes, s.width), targets,
+                                 static_cast<A>(seed), dx, dw, c.workspace(),
+                                 {.ignore = c.payload<Payload>().ignore});
   }
   template <class S>
   static void copy(const core::Compute& compute, const S* from, S* to, std::int64_t n) {
@@ -105,25 +114,26 @@ struct HeadLoss {
 };
 }  // namespace autograd::ops
 
-/// cross_entropy(logits(x, weight), targets), bit for bit, without the logits: x [..., width] and the
-/// head's weight [classes, width], which may be an embedding's table, give the summed negative
+/// cross_entropy(logits(x, weight), targets), bit for bit, without the logits: x [..., width] and
+/// the head's weight [classes, width], which may be an embedding's table, give the summed negative
 /// log-likelihood and the number of targets that are not `ignore`. There are no weights per token.
 ///
 /// Logits are computed, used and forgotten some rows at a time. Where gradients are recorded, the
-/// forward pass computes them too, for the seed that the tape has then (a window sets it), and keeps
-/// them: width numbers a row and one float a weight. A backward pass that arrives with another seed
-/// computes them again. So does the second run of a recompute segment, whose first run was in vain:
-/// keep the head out of segments.
+/// forward pass computes them too, for the seed that the tape has then (a window sets it), and
+/// keeps them: width numbers a row and one float a weight. A backward pass that arrives with
+/// another seed computes them again. So does the second run of a recompute segment, whose first run
+/// was in vain: keep the head out of segments.
 /// @throws ShapeError, or DataError naming the row of a target that is no class.
 template <numeric::real_element T>
-[[nodiscard]] Loss head_loss(Variable<T> x, Parameter<T> weight, std::span<const std::int32_t> targets,
-                             std::int32_t ignore = -1) {
+[[nodiscard]] Loss head_loss(Variable<T> x, Parameter<T> weight,
+                             std::span<const std::int32_t> targets, std::int32_t ignore = -1) {
   using Op = autograd::ops::HeadLoss<T>;
   Tape& tape = autograd::tape_of(x, "head_loss");
   kernels::CrossEntropySum result;
-  const auto id = tape.record(Op::op, {x}, {weight},
-                              typename Op::Payload{targets.data(), static_cast<std::int64_t>(targets.size()), ignore,
-                                                   tape.seed(), &result});
+  const auto id =
+      tape.record(Op::op, {x}, {weight},
+                  typename Op::Payload{targets.data(), static_cast<std::int64_t>(targets.size()),
+                                       ignore, tape.seed(), &result});
   return {tape.handle<double>(id), result.sum, static_cast<double>(result.count)};
 }
 

@@ -21,7 +21,7 @@ inline constexpr std::int64_t block_elements = 1024;
 /// 16 K elements each: less costs more to hand out than to do.
 template <class Body>
 void parallel_elements(const core::Compute& compute, std::int64_t n, Body&& body) {
-  compute.parallel(core::divide_up(n, block_elements), 16,
+  compute.share(core::divide_up(n, block_elements), 16,
                    [&](std::int64_t begin, std::int64_t end, int) {
                      body(begin * block_elements, std::min(end * block_elements, n));
                    });
