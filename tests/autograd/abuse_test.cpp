@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What nobody means to do to a tape, and some do: a million nodes, failures everywhere, old handles.
+// What nobody means to do to a tape, and some do: a million nodes, failures everywhere, old
+// handles.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -31,7 +32,8 @@ std::int64_t allocations_left = std::numeric_limits<std::int64_t>::max();
 }
 // g++ takes the pair below for a mismatch wherever it inlines one of the two.
 [[gnu::noinline]] void* operator new(std::size_t size) {
-  if (allocations_left != std::numeric_limits<std::int64_t>::max() && allocations_left-- <= 0) throw std::bad_alloc();
+  if (allocations_left != std::numeric_limits<std::int64_t>::max() && allocations_left-- <= 0)
+    throw std::bad_alloc();
   if (void* const p = std::malloc(size)) return p;
   throw std::bad_alloc();
 }
@@ -41,7 +43,7 @@ std::int64_t allocations_left = std::numeric_limits<std::int64_t>::max();
 namespace {
 
 constexpr std::int64_t width = 8, rows = 4;
-const std::vector<float> data(rows * width, 0.5F);
+const std::vector<float> data(rows* width, 0.5F);
 
 struct Planned : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -72,7 +74,8 @@ struct Fragile {
   }
   static void backward(hs::autograd::Backward& c) {
     c.payload<Payload>().fuse->burn("backward");
-    if (float* const dx = c.input_gradient<float>(0)) std::copy_n(c.output_gradient<float>(), rows * width, dx);
+    if (float* const dx = c.input_gradient<float>(0))
+      std::copy_n(c.output_gradient<float>(), rows * width, dx);
   }
   static constexpr hs::autograd::Op op{"fragile", &infer, &forward, &backward};
 };
@@ -80,7 +83,8 @@ struct Fragile {
 // A sink that may fail, and that counts what it is told.
 class FragileSink final : public hs::tensor::Sink {
  public:
-  FragileSink(hs::Parameters<float>& owner, Fuse& fuse) : owner_(owner), fuse_(fuse), sums(static_cast<std::size_t>(owner.count())) {}
+  FragileSink(hs::Parameters<float>& owner, Fuse& fuse)
+      : owner_(owner), fuse_(fuse), sums(static_cast<std::size_t>(owner.count())) {}
   hs::tensor::LeafTarget open(hs::ParameterId id) override {
     fuse_.burn("open");
     ++opened[id.index];
@@ -120,7 +124,9 @@ struct Model {
   hs::autograd::Schedule schedule = hs::autograd::revolve(4, 2);
   Model() {
     for (int i = 0; i < 3; ++i) {
-      layers.push_back({parameters.add("w" + std::to_string(i), {width, width}, hs::Role::weight, hs::Init::normal(0.2F)), &fuse});
+      layers.push_back({parameters.add("w" + std::to_string(i), {width, width}, hs::Role::weight,
+                                       hs::Init::normal(0.2F)),
+                        &fuse});
     }
     layers.push_back(layers[0]);  // shared
     parameters.lay_out();
@@ -128,8 +134,10 @@ struct Model {
   hs::Variable<float> operator()(hs::Tape& tape) const {
     auto x = hs::constant<float>(tape, {rows, width}, data);
     x = hs::run_chain(std::span<const Layer>(layers), schedule, x);
-    const auto inner = hs::owns_its_captures([this](hs::Variable<float> v) { return layers[1](v); });
-    const auto outer = hs::owns_its_captures([this, inner](hs::Variable<float> v) { return layers[0](hs::checkpoint(inner, v)); });
+    const auto inner =
+        hs::owns_its_captures([this](hs::Variable<float> v) { return layers[1](v); });
+    const auto outer = hs::owns_its_captures(
+        [this, inner](hs::Variable<float> v) { return layers[0](hs::checkpoint(inner, v)); });
     return hs::checkpoint(outer, x);
   }
 };
@@ -145,7 +153,8 @@ TEST(Abuse, AMillionNodesAreSweptWithoutRecursion) {
   tape.begin();
   auto x = use(tape, w);
   const auto one = x;
-  for (int i = 0; i < 1'000'000; ++i) x = x + one;
+  for (int i = 0; i < 1'000'000; ++i)
+    x = x + one;
   EXPECT_GT(tape.nodes(), 1'000'000U);
   const auto loss = squared_error(x, std::vector{0.0F});
   tape.backward(loss);
@@ -165,7 +174,8 @@ TEST(Abuse, DiamondsInASegmentTakeLinearTimeToo) {
     const auto two = hs::checkpoint([](hs::Variable<double> u) { return u + u; }, v);
     return two + two;
   };
-  for (int i = 0; i < 20; ++i) x = i % 2 == 0 ? hs::checkpoint(twice, hs::checkpoint(twice, x)) : hs::checkpoint(four, x);
+  for (int i = 0; i < 20; ++i)
+    x = i % 2 == 0 ? hs::checkpoint(twice, hs::checkpoint(twice, x)) : hs::checkpoint(four, x);
   tape.backward(squared_error(x, std::vector{0.0F}));
   EXPECT_EQ(gradients[w][0], 0x1p81);
 }
@@ -201,7 +211,8 @@ TEST(Abuse, AFailureOfTheUsersCodeAnywhereLeavesTheTapeUsableAndTheLedgerBalance
     step();
     ASSERT_EQ(sink.sums, right) << n;
   }
-  for (const char* place : {"infer", "forward", "backward", "callable", "open", "finish"}) EXPECT_GT(places[place], 1) << place;
+  for (const char* place : {"infer", "forward", "backward", "callable", "open", "finish"})
+    EXPECT_GT(places[place], 1) << place;
   EXPECT_GT(n, 40);
 }
 
@@ -245,7 +256,8 @@ TEST(Abuse, AFailureOfAnyAllocationLeavesTheTapeUsableAndTheLedgerBalanced) {
 }
 
 TEST(Abuse, EveryLeafIsOpenedAndFinishedOnceHoweverManySegmentsUseIt) {
-  for (const auto& schedule : {hs::autograd::keep_all(4), hs::autograd::uniform(4, 4), hs::autograd::revolve(4, 1), hs::autograd::mixed(4, 1)}) {
+  for (const auto& schedule : {hs::autograd::keep_all(4), hs::autograd::uniform(4, 4),
+                               hs::autograd::revolve(4, 1), hs::autograd::mixed(4, 1)}) {
     Model model;
     model.schedule = schedule;
     hs::Tape tape(model.runtime);
@@ -274,7 +286,8 @@ TEST(Abuse, OldHandlesAreAnErrorWhateverWasDoneSince) {
   std::vector<Known> handles;
   int pass = 0, refused = 0, taken = 0;
   bool swept = false;
-  const auto layer = hs::owns_its_captures([&](hs::Variable<float> v) { return model.layers[0](v); });
+  const auto layer =
+      hs::owns_its_captures([&](hs::Variable<float> v) { return model.layers[0](v); });
   tape.begin({0, 0, 0, 1});
   for (int i = 0; i < 20'000; ++i) {
     if (chance(20)) {
@@ -282,7 +295,8 @@ TEST(Abuse, OldHandlesAreAnErrorWhateverWasDoneSince) {
       ++pass;
       swept = false;
     }
-    if (!swept && chance(3)) handles.push_back({hs::constant<float>(tape, {rows, width}, data), pass});
+    if (!swept && chance(3))
+      handles.push_back({hs::constant<float>(tape, {rows, width}, data), pass});
     if (handles.empty()) continue;
     const auto& known = handles[random() % handles.size()];
     const bool good = known.pass == pass && !swept;
@@ -322,7 +336,8 @@ TEST(Abuse, TapesOfSeveralThreadsWithSegmentsDoNotMeet) {
       result = sink.sums;
     });
   }
-  for (auto& thread : threads) thread.join();
+  for (auto& thread : threads)
+    thread.join();
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);
   EXPECT_NE(results[0][0], 0.0F);

@@ -45,7 +45,9 @@ double best_of_plans(const std::vector<SearchStep>& steps, std::int64_t memory) 
 }
 
 Chain random_chain(std::mt19937& random, int n) {
-  const auto draw = [&](int least, int most) { return std::uniform_int_distribution<int>(least, most)(random); };
+  const auto draw = [&](int least, int most) {
+    return std::uniform_int_distribution<int>(least, most)(random);
+  };
   Chain chain;
   for (int i = 0; i < n; ++i) {
     ChainStep step;
@@ -98,14 +100,17 @@ TEST(ChainPlans, AreTheBestOfAllPersistentSchedulesOfUnequalSteps) {
       const Chain chain = random_chain(random, n);
       const ChainPlans plans(chain);
       std::vector<hs::autograd::ChainPoint> measured;
-      for (const auto& parts : all) measured.push_back(hs::autograd::measure(Schedule{n, parts}, chain));
+      for (const auto& parts : all)
+        measured.push_back(hs::autograd::measure(Schedule{n, parts}, chain));
       schedules += static_cast<int>(all.size());
       std::int64_t smallest = measured.front().bytes;
-      for (const auto& point : measured) smallest = std::min(smallest, point.bytes);
+      for (const auto& point : measured)
+        smallest = std::min(smallest, point.bytes);
       ASSERT_EQ(plans.smallest(), smallest);
       for (std::int64_t bytes = smallest; bytes < smallest + 60; ++bytes) {
         double best = 1e9;
-        for (const auto& point : measured) best = point.bytes <= bytes ? std::min(best, point.cost) : best;
+        for (const auto& point : measured)
+          best = point.bytes <= bytes ? std::min(best, point.cost) : best;
         ASSERT_EQ(plans.best(bytes).cost, best) << n << " steps in " << bytes;
       }
     }
@@ -135,12 +140,19 @@ TEST(ChainPlans, ThePromisedPeakAndCostAreThoseOfTheSchedule) {
 
 TEST(ChainPlans, TheFrontierOfTransformerBlocksIsThePublishedOne) {
   const auto forwards = [](int n, int tape, std::int64_t memory) {
-    return best_of_plans(std::vector<SearchStep>(static_cast<std::size_t>(n), {1, 1, tape}), memory);
+    return best_of_plans(std::vector<SearchStep>(static_cast<std::size_t>(n), {1, 1, tape}),
+                         memory);
   };
-  const std::vector<std::pair<int, int>> of24{{18, 300}, {19, 112}, {20, 85}, {21, 75}, {22, 68}, {23, 64}, {358, 27}, {375, 26}, {392, 25}, {408, 24}};
-  for (const auto& [memory, count] : of24) EXPECT_EQ(forwards(24, 17, memory), count) << memory;
-  const std::vector<std::pair<int, int>> of12{{18, 78}, {19, 40}, {20, 33}, {21, 30}, {22, 29}, {23, 28}, {39, 22}, {54, 21}, {70, 20}, {171, 14}, {188, 13}, {204, 12}};
-  for (const auto& [memory, count] : of12) EXPECT_EQ(forwards(12, 17, memory), count) << memory;
+  const std::vector<std::pair<int, int>> of24{{18, 300}, {19, 112}, {20, 85},  {21, 75},
+                                              {22, 68},  {23, 64},  {358, 27}, {375, 26},
+                                              {392, 25}, {408, 24}};
+  for (const auto& [memory, count] : of24)
+    EXPECT_EQ(forwards(24, 17, memory), count) << memory;
+  const std::vector<std::pair<int, int>> of12{{18, 78}, {19, 40},  {20, 33},  {21, 30},
+                                              {22, 29}, {23, 28},  {39, 22},  {54, 21},
+                                              {70, 20}, {171, 14}, {188, 13}, {204, 12}};
+  for (const auto& [memory, count] : of12)
+    EXPECT_EQ(forwards(12, 17, memory), count) << memory;
   EXPECT_EQ(forwards(24, 17, 17), -1.0) << "18 is the smallest";
   EXPECT_EQ(forwards(24, 4, 5), 300.0);
   EXPECT_EQ(forwards(24, 4, 4), -1.0);
@@ -151,7 +163,8 @@ TEST(ChainPlans, EqualStepsInUnitsAreTheMixedOptimum) {
   for (const int n : {8, 12, 24}) {
     const std::vector<SearchStep> steps(static_cast<std::size_t>(n), {1, 1, 1});
     for (const int s : {1, 2, 3, 5, 8}) {
-      EXPECT_EQ(best_of_plans(steps, s + 1), static_cast<double>(hs::autograd::mixed(n, s).forwards()));
+      EXPECT_EQ(best_of_plans(steps, s + 1),
+                static_cast<double>(hs::autograd::mixed(n, s).forwards()));
     }
   }
 }
@@ -174,7 +187,9 @@ TEST(ChainPlans, ABudgetTooSmallIsRefusedWithTheSmallest) {
     (void)plans.schedule(plans.smallest() - 1);
     FAIL();
   } catch (const hs::OptionError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("no schedule of 3 steps fits into 3 bytes; the smallest budget is 4"));
+    EXPECT_THAT(
+        error.what(),
+        testing::HasSubstr("no schedule of 3 steps fits into 3 bytes; the smallest budget is 4"));
   }
   EXPECT_THROW(ChainPlans({}), hs::OptionError);
 }

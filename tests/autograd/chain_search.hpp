@@ -9,7 +9,8 @@
 #include <map>
 #include <vector>
 
-/// Step i costs `cost`, its input takes `input` to store, its tape takes `tape` and holds the input.
+/// Step i costs `cost`, its input takes `input` to store, its tape takes `tape` and holds the
+/// input.
 struct SearchStep {
   std::int64_t cost, input, tape;
 };

@@ -28,12 +28,15 @@ struct Model {
       : gain(s.add("gain", {16}, hs::Role::gain, hs::Init::constant(1.0F))),
         up(s.add("up", {64, 16}, hs::Role::weight, hs::Init::normal(0.1F))),
         down(s.add("down", {16, 64}, hs::Role::weight, hs::Init::normal(0.1F))) {}
-  hs::Variable<float> block(hs::Variable<float> x) const { return x + linear(gelu(linear(layer_norm(x, gain), up)), down); }
+  hs::Variable<float> block(hs::Variable<float> x) const {
+    return x + linear(gelu(linear(layer_norm(x, gain), up)), down);
+  }
 };
 
 std::int64_t sum(const hs::MemoryReport& report) {
   std::int64_t bytes = 0;
-  for (const auto& tensor : report.tensors) bytes += tensor.bytes;
+  for (const auto& tensor : report.tensors)
+    bytes += tensor.bytes;
   return bytes;
 }
 
@@ -80,8 +83,10 @@ TEST(MemoryReport, ListsTheTensorsThatMakeThePeakAndWhatWasRunning) {
   for (const bool segment : {false, true}) {
     const auto pass = [&](hs::Tape& t) {
       auto x = hs::constant<float>(t, {32, 16}, data);
-      const auto block = hs::owns_its_captures([&](hs::Variable<float> v) { return model.block(v); });
-      for (int i = 0; i < 3; ++i) x = segment ? hs::checkpoint(block, x) : block(x);
+      const auto block =
+          hs::owns_its_captures([&](hs::Variable<float> v) { return model.block(v); });
+      for (int i = 0; i < 3; ++i)
+        x = segment ? hs::checkpoint(block, x) : block(x);
       return squared_error(x, data);
     };
     const auto report = hs::report_peak(runtime, {}, pass);
@@ -89,14 +94,17 @@ TEST(MemoryReport, ListsTheTensorsThatMakeThePeakAndWhatWasRunning) {
     runtime.ledger().restart_peaks();
     tape.begin();
     tape.backward(pass(tape));
-    EXPECT_EQ(runtime.ledger().peak() - before, report.bytes) << "and it is the peak of the real pass";
+    EXPECT_EQ(runtime.ledger().peak() - before, report.bytes)
+        << "and it is the peak of the real pass";
     EXPECT_EQ(runtime.ledger().peak_event().op, report.event.op);
     EXPECT_EQ(runtime.ledger().peak_event().phase, hs::core::Event::Phase::backward);
     EXPECT_THAT(report.text(), HasSubstr("bytes, backward of '" + std::string(report.event.op)));
-    const bool recompute = std::any_of(report.tensors.begin(), report.tensors.end(),
-                                       [](const auto& t) { return t.category == hs::core::Category::recompute; });
+    const bool recompute =
+        std::any_of(report.tensors.begin(), report.tensors.end(),
+                    [](const auto& t) { return t.category == hs::core::Category::recompute; });
     EXPECT_TRUE(recompute) << "a GELU made again, or a segment";
     EXPECT_EQ(report.text().find("input of a segment") != std::string::npos, segment);
-    EXPECT_THAT(report.text(), HasSubstr("gradient of parameter")) << "the blocks share their weights";
+    EXPECT_THAT(report.text(), HasSubstr("gradient of parameter"))
+        << "the blocks share their weights";
   }
 }

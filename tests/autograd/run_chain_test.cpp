@@ -31,13 +31,14 @@ constexpr std::int64_t width = 16;
 constexpr std::int64_t rows = 12;
 const std::vector<float> data = [] {
   std::vector<float> out(static_cast<std::size_t>(rows * width));
-  for (std::size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(i % 13) / 6.0F - 1.0F;
+  for (std::size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<float>(i % 13) / 6.0F - 1.0F;
   return out;
 }();
 
 // Five ops: linear, gelu, linear, dropout, add. A second run that ends with a layer computes one of
-// them: nothing reads the values of the second product, nor of what follows it, and the GELU is made
-// from its input when it is read.
+// them: nothing reads the values of the second product, nor of what follows it, and the GELU is
+// made from its input when it is read.
 constexpr std::int64_t ops = 5, ops_of_the_last = 1;
 
 template <class T>
@@ -64,7 +65,8 @@ struct Outcome {
 };
 
 template <class T>
-Outcome run(const Schedule& schedule, int threads = 1, std::uint64_t seed = 9, hs::Tape::Mode mode = hs::Tape::Mode::real) {
+Outcome run(const Schedule& schedule, int threads = 1, std::uint64_t seed = 9,
+            hs::Tape::Mode mode = hs::Tape::Mode::real) {
   hs::Runtime runtime({.threads = threads, .seed = seed});
   hs::Parameters<T> parameters(runtime);
   std::vector<Layer<T>> layers;
@@ -81,7 +83,8 @@ Outcome run(const Schedule& schedule, int threads = 1, std::uint64_t seed = 9, h
   const auto live = tape.ledger().live();
   tape.ledger().restart_peaks();
   tape.begin({0, 0, 0, 4});
-  const auto x = hs::run_chain(std::span<const Layer<T>>(layers), schedule, hs::constant<T>(tape, {rows, width}, data));
+  const auto x = hs::run_chain(std::span<const Layer<T>>(layers), schedule,
+                               hs::constant<T>(tape, {rows, width}, data));
   const auto loss = squared_error(x, data);
   tape.backward(loss);
   result.loss = loss.sum;
@@ -97,12 +100,14 @@ Outcome run(const Schedule& schedule, int threads = 1, std::uint64_t seed = 9, h
 
 std::int64_t planned_ops(const Schedule& schedule) {
   std::int64_t segments = 0;
-  for (const Part& part : schedule.parts) segments += part.inside > 0 ? 1 : 0;
+  for (const Part& part : schedule.parts)
+    segments += part.inside > 0 ? 1 : 0;
   return ops * (schedule.forwards() - schedule.steps) - (ops - ops_of_the_last) * segments;
 }
 
 template <class T>
-void expect_as_planned(const Schedule& schedule, const Outcome& none, int threads, const std::string& name) {
+void expect_as_planned(const Schedule& schedule, const Outcome& none, int threads,
+                       const std::string& name) {
   const Outcome outcome = run<T>(schedule, threads);
   EXPECT_EQ(outcome.gradients, none.gradients) << name << ", " << threads << " threads";
   EXPECT_EQ(outcome.loss, none.loss) << name;
@@ -122,11 +127,20 @@ TYPED_TEST(RunChainIn, EverySchemeGivesTheGradientsOfNoneWithTheReplaysItPlans) 
   using T = TypeParam;
   const Outcome none = run<T>(hs::autograd::keep_all(9));
   EXPECT_EQ(none.replayed, 0);
-  EXPECT_NE((run<T>(hs::autograd::keep_all(9), 1, 10).gradients), none.gradients) << "another seed draws other masks";
+  EXPECT_NE((run<T>(hs::autograd::keep_all(9), 1, 10).gradients), none.gradients)
+      << "another seed draws other masks";
   // Sizes of the layers in their hidden widths, for a plan within a budget.
   hs::autograd::Chain chain;
   for (int i = 0; i < 9; ++i) {
-    chain.steps.push_back({.cost = 5, .tail = 3, .output = 1, .gradient = 1, .tape = 5 + 2 * (i % 3), .forward = 5, .advance = 5, .backward = 9, .again = 9});
+    chain.steps.push_back({.cost = 5,
+                           .tail = 3,
+                           .output = 1,
+                           .gradient = 1,
+                           .tape = 5 + 2 * (i % 3),
+                           .forward = 5,
+                           .advance = 5,
+                           .backward = 9,
+                           .again = 9});
   }
   const hs::autograd::ChainPlans plans(chain);
   for (const int threads : {1, 2}) {
@@ -159,7 +173,8 @@ TEST(RunChain, AllOfItMayBeSegments) {
 TEST(RunChain, ADryRunPredictsThePeakOfEverySchedule) {
   for (const auto& parts : all_schedules(0, 4)) {
     const Schedule schedule{4, parts};
-    const Outcome real = run<float>(schedule), dry = run<float>(schedule, 1, 9, hs::Tape::Mode::dry);
+    const Outcome real = run<float>(schedule),
+                  dry = run<float>(schedule, 1, 9, hs::Tape::Mode::dry);
     ASSERT_EQ(real.peak, dry.peak);
     ASSERT_EQ(real.replayed, dry.replayed);
   }
@@ -171,7 +186,8 @@ TEST(RunChain, AForgottenLayerTakesNoMoreThanItselfBesideItsInput) {
     hs::Runtime runtime({.threads = 1});
     hs::Parameters<float> parameters(runtime);
     std::vector<Layer<float>> all;
-    for (int i = 0; i < layers; ++i) all.emplace_back(parameters.scope() / i, width);
+    for (int i = 0; i < layers; ++i)
+      all.emplace_back(parameters.scope() / i, width);
     hs::Tape tape(runtime);
     hs::Gradients<float> gradients(parameters, tape);
     tape.begin();
@@ -179,7 +195,8 @@ TEST(RunChain, AForgottenLayerTakesNoMoreThanItselfBesideItsInput) {
     tape.ledger().restart_peaks();
     const auto before = tape.ledger().live();
     Schedule schedule{layers, {{0, layers, layers}}};
-    for (int i = 0; i < layers; ++i) schedule.parts.push_back({i, i + 1, 0});
+    for (int i = 0; i < layers; ++i)
+      schedule.parts.push_back({i, i + 1, 0});
     (void)hs::run_chain(std::span<const Layer<float>>(all), schedule, x);
     return tape.ledger().peak() - before;
   };
@@ -190,7 +207,8 @@ TEST(RunChain, ARunWithinASegmentIsAPartOfIt) {
   hs::Runtime runtime({.threads = 1});
   hs::Parameters<float> parameters(runtime);
   std::vector<Layer<float>> layers;
-  for (int i = 0; i < 4; ++i) layers.emplace_back(parameters.scope() / i, width);
+  for (int i = 0; i < 4; ++i)
+    layers.emplace_back(parameters.scope() / i, width);
   const Schedule schedule = hs::autograd::uniform(4, 2);
   hs::Tape tape(runtime);
   hs::Gradients<float> gradients(parameters, tape);
@@ -206,7 +224,8 @@ TEST(RunChain, ARunWithinASegmentIsAPartOfIt) {
   const auto plain = all(false);
   EXPECT_EQ(tape.replayed_ops(), 6);  // the first two layers, to the second one's first product
   EXPECT_EQ(all(true), plain);
-  EXPECT_EQ(tape.replayed_ops(), 6 + (2 * 5 + 6) + 6) << "all four layers, then the first two once more";
+  EXPECT_EQ(tape.replayed_ops(), 6 + (2 * 5 + 6) + 6)
+      << "all four layers, then the first two once more";
 }
 
 TEST(RunChain, RecomputesNothingWhereNothingIsRecorded) {
@@ -214,11 +233,13 @@ TEST(RunChain, RecomputesNothingWhereNothingIsRecorded) {
   hs::Parameters<float> parameters(runtime);
   std::vector<Layer<float>> layers;
   int calls = 0;
-  for (int i = 0; i < 3; ++i) layers.emplace_back(parameters.scope() / i, width).calls = &calls;
+  for (int i = 0; i < 3; ++i)
+    layers.emplace_back(parameters.scope() / i, width).calls = &calls;
   hs::Tape tape(runtime);
   tape.begin({}, hs::Record::nothing);
   const auto x = hs::constant<float>(tape, {rows, width}, data);
-  const auto y = hs::run_chain(std::span<const Layer<float>>(layers), hs::autograd::uniform(3, 3), x);
+  const auto y =
+      hs::run_chain(std::span<const Layer<float>>(layers), hs::autograd::uniform(3, 3), x);
   EXPECT_EQ(y.value().size(), data.size());
   EXPECT_EQ(calls, 3);
   // x, the result, and the largest of the layers while it runs: five outputs, two of them wide.

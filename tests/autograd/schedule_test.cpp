@@ -31,8 +31,8 @@ Account run(const Schedule& schedule) {
   const int n = schedule.steps;
   Account result;
   std::set<int> stored, taped;
-  int live = 0;           // the step whose input is live, or -1
-  int to_reverse = n - 1; // the adjoint that comes next
+  int live = 0;            // the step whose input is live, or -1
+  int to_reverse = n - 1;  // the adjoint that comes next
   const auto fail = [&](const Action& action, const char* why) {
     ADD_FAILURE() << "step " << action.step << " of " << n << ": " << why;
   };
@@ -47,13 +47,15 @@ Account run(const Schedule& schedule) {
         break;
       case Action::Kind::tape:
         if (live != i) fail(action, "taped without its input");
-        if (i > to_reverse || taped.count(i) != 0) fail(action, "taped twice, or after its adjoint");
+        if (i > to_reverse || taped.count(i) != 0)
+          fail(action, "taped twice, or after its adjoint");
         taped.insert(i);
         live = i + 1;
         ++result.tapes;
         break;
       case Action::Kind::store:
-        if (live != i || stored.count(i) != 0) fail(action, "stored what is not live, or is stored");
+        if (live != i || stored.count(i) != 0)
+          fail(action, "stored what is not live, or is stored");
         stored.insert(i);
         break;
       case Action::Kind::load:
@@ -61,7 +63,8 @@ Account run(const Schedule& schedule) {
         live = i;
         break;
       case Action::Kind::reverse:
-        if (i != to_reverse || taped.erase(i) == 0) fail(action, "reversed out of order or without a tape");
+        if (i != to_reverse || taped.erase(i) == 0)
+          fail(action, "reversed out of order or without a tape");
         --to_reverse;
         live = -1;
         break;
@@ -94,10 +97,25 @@ std::int64_t revolve_by_recurrence(int n, int s) {
 
 TEST(Schedule, OfTwoSnapshotsAndFourStepsIsTheOneThatIsCheckedByHand) {
   using K = Action::Kind;
-  EXPECT_TRUE((hs::autograd::actions(hs::autograd::revolve(4, 2)) ==
-               std::vector<Action>{{K::store, 0}, {K::advance, 0}, {K::store, 1}, {K::advance, 1}, {K::advance, 2}, {K::tape, 3},
-                                   {K::reverse, 3}, {K::load, 1}, {K::store, 1}, {K::advance, 1}, {K::tape, 2}, {K::reverse, 2},
-                                   {K::load, 1}, {K::tape, 1}, {K::reverse, 1}, {K::load, 0}, {K::tape, 0}, {K::reverse, 0}}));
+  EXPECT_TRUE(
+      (hs::autograd::actions(hs::autograd::revolve(4, 2)) == std::vector<Action>{{K::store, 0},
+                                                                                 {K::advance, 0},
+                                                                                 {K::store, 1},
+                                                                                 {K::advance, 1},
+                                                                                 {K::advance, 2},
+                                                                                 {K::tape, 3},
+                                                                                 {K::reverse, 3},
+                                                                                 {K::load, 1},
+                                                                                 {K::store, 1},
+                                                                                 {K::advance, 1},
+                                                                                 {K::tape, 2},
+                                                                                 {K::reverse, 2},
+                                                                                 {K::load, 1},
+                                                                                 {K::tape, 1},
+                                                                                 {K::reverse, 1},
+                                                                                 {K::load, 0},
+                                                                                 {K::tape, 0},
+                                                                                 {K::reverse, 0}}));
 }
 
 TEST(Schedule, RevolveTakesThePublishedAdvancesInItsSnapshotsAndOneTape) {
@@ -117,7 +135,8 @@ TEST(Schedule, RevolveTakesThePublishedAdvancesInItsSnapshotsAndOneTape) {
       {1000, {499500, 28820, 12155, 7998, 6284, 5284, 4285, 3636}}};
   for (const auto& [n, row] : table) {
     for (std::size_t i = 0; i < row.size(); ++i) {
-      EXPECT_EQ(hs::autograd::revolve_advances(n, snapshots[i]), row[i]) << n << ' ' << snapshots[i];
+      EXPECT_EQ(hs::autograd::revolve_advances(n, snapshots[i]), row[i])
+          << n << ' ' << snapshots[i];
       if (n > 100 && i == 0) continue;  // half a million parts; the counts are checked above
       const Account counted = run(hs::autograd::revolve(n, snapshots[i]));
       EXPECT_EQ(counted.advances, row[i]) << n << ' ' << snapshots[i];
@@ -148,20 +167,23 @@ TEST(Schedule, RevolvesLongestChainsAreBinomials) {
                                                          {7, 28, 84, 210, 462, 924}}};
   for (int s = 1; s <= 6; ++s) {
     for (int r = 1; r <= 6; ++r) {
-      EXPECT_EQ(hs::autograd::longest_chain(s, r), beta[static_cast<std::size_t>(s - 1)][static_cast<std::size_t>(r - 1)]);
+      EXPECT_EQ(hs::autograd::longest_chain(s, r),
+                beta[static_cast<std::size_t>(s - 1)][static_cast<std::size_t>(r - 1)]);
     }
   }
-  EXPECT_EQ(hs::autograd::longest_chain(30, 30), 118264581564861424) << "the product alone needs more than 32 bits";
+  EXPECT_EQ(hs::autograd::longest_chain(30, 30), 118264581564861424)
+      << "the product alone needs more than 32 bits";
   EXPECT_EQ(hs::autograd::longest_chain(60, 60), INT64_MAX) << "saturates";
 }
 
 TEST(Schedule, MixedTakesThePublishedForwardsInItsUnitsAndTheOneInWork) {
   constexpr std::array<int, 8> units{1, 2, 3, 4, 5, 6, 8, 10};
-  const std::map<int, std::array<std::int64_t, 8>> table{{8, {35, 18, 14, 12, 11, 10, 8, 8}},
-                                                         {12, {77, 35, 26, 21, 20, 18, 16, 14}},
-                                                         {24, {299, 105, 73, 59, 51, 45, 41, 39}},
-                                                         {48, {1175, 305, 197, 155, 131, 119, 99, 90}},
-                                                         {100, {5049, 931, 554, 421, 352, 311, 263, 237}}};
+  const std::map<int, std::array<std::int64_t, 8>> table{
+      {8, {35, 18, 14, 12, 11, 10, 8, 8}},
+      {12, {77, 35, 26, 21, 20, 18, 16, 14}},
+      {24, {299, 105, 73, 59, 51, 45, 41, 39}},
+      {48, {1175, 305, 197, 155, 131, 119, 99, 90}},
+      {100, {5049, 931, 554, 421, 352, 311, 263, 237}}};
   for (const auto& [n, row] : table) {
     for (std::size_t i = 0; i < row.size(); ++i) {
       const Schedule schedule = hs::autograd::mixed(n, units[i]);
@@ -175,7 +197,9 @@ TEST(Schedule, MixedTakesThePublishedForwardsInItsUnitsAndTheOneInWork) {
 TEST(Schedule, MixedIsTheBestOfAllSchedulesOnShortChains) {
   for (int n = 1; n <= 7; ++n) {
     const std::vector<SearchStep> equal(static_cast<std::size_t>(n), {1, 1, 1});
-    for (int s = 1; s <= 6; ++s) ASSERT_EQ(hs::autograd::mixed(n, s).forwards(), cheapest_of_all(equal, s + 1)) << n << ' ' << s;
+    for (int s = 1; s <= 6; ++s)
+      ASSERT_EQ(hs::autograd::mixed(n, s).forwards(), cheapest_of_all(equal, s + 1))
+          << n << ' ' << s;
   }
 }
 
@@ -192,7 +216,9 @@ TEST(Schedule, UniformSegmentsDifferByOneStepAndTheLastIsKept) {
       });
       lengths.push_back(last);
       ASSERT_EQ(static_cast<int>(lengths.size()), segments);
-      ASSERT_LE(*std::max_element(lengths.begin(), lengths.end()) - *std::min_element(lengths.begin(), lengths.end()), 1);
+      ASSERT_LE(*std::max_element(lengths.begin(), lengths.end()) -
+                    *std::min_element(lengths.begin(), lengths.end()),
+                1);
       ASSERT_EQ(counted.most_tapes, static_cast<std::size_t>(last));
     }
   }

@@ -36,7 +36,8 @@ Measured measure(const hs::nn::GptOptions& options, const hs::autograd::Schedule
   const hs::nn::Gpt<T> gpt(parameters, options);
   const hs::nn::SegmentedGpt<T> model(gpt, schedule);
   std::vector<std::int32_t> tokens;
-  for (int i = 0; i < rows * length; ++i) tokens.push_back(i * 7 % vocabulary);
+  for (int i = 0; i < rows * length; ++i)
+    tokens.push_back(i * 7 % vocabulary);
   hs::Tape tape(runtime);
   hs::Gradients<T> gradients(parameters, tape);
   tape.set_seed(0x1p-8);
@@ -46,7 +47,8 @@ Measured measure(const hs::nn::GptOptions& options, const hs::autograd::Schedule
   tape.backward(hs::cross_entropy(model(tape, tokens), tokens));
   Measured result{runtime.ledger().peak() - before, tape.replayed_flops(), {}};
   for (std::uint32_t p = 0; p < parameters.size(); ++p) {
-    result.gradients.insert(result.gradients.end(), gradients[hs::ParameterId{p}].begin(), gradients[hs::ParameterId{p}].end());
+    result.gradients.insert(result.gradients.end(), gradients[hs::ParameterId{p}].begin(),
+                            gradients[hs::ParameterId{p}].end());
   }
   return result;
 }
@@ -62,7 +64,12 @@ hs::RecomputePlan plan(const hs::nn::GptOptions& options, std::int64_t budget) {
 }
 
 hs::nn::GptOptions options(int layers, float dropout = 0.1F) {
-  return {.vocabulary = vocabulary, .context = 24, .layers = layers, .heads = 2, .width = 16, .dropout = dropout};
+  return {.vocabulary = vocabulary,
+          .context = 24,
+          .layers = layers,
+          .heads = 2,
+          .width = 16,
+          .dropout = dropout};
 }
 
 }  // namespace
@@ -128,7 +135,8 @@ TEST(PlanRecompute, ABudgetTooSmallSaysTheSmallest) {
     (void)at.require();
     FAIL();
   } catch (const hs::OptionError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("nothing fits into 1000 bytes; the smallest budget is " + std::to_string(at.smallest)));
+    EXPECT_THAT(error.what(), HasSubstr("nothing fits into 1000 bytes; the smallest budget is " +
+                                        std::to_string(at.smallest)));
   }
   EXPECT_TRUE(plan<float>(options(6), at.smallest).fits);
   EXPECT_FALSE(plan<float>(options(6), at.smallest - 1).fits);
@@ -169,7 +177,8 @@ TEST(PlanRecompute, OfLayersOfManySizesIsExactToo) {
   std::vector<Funnel<float>> layers;
   const std::vector<int> widths{8, 24, 24, 4, 4, 30, 6};
   for (std::size_t i = 0; i + 1 < widths.size(); ++i) {
-    layers.emplace_back(parameters.scope() / static_cast<int>(i), widths[i], 10 + 13 * static_cast<int>(i % 4), widths[i + 1]);
+    layers.emplace_back(parameters.scope() / static_cast<int>(i), widths[i],
+                        10 + 13 * static_cast<int>(i % 4), widths[i + 1]);
   }
   const auto front = [&](hs::Tape& tape) { return hs::constant<float>(tape, {40, 8}, data); };
   const auto back = [&](hs::Variable<float> x) { return hs::squared_error(x, target); };
@@ -189,7 +198,8 @@ TEST(PlanRecompute, OfLayersOfManySizesIsExactToo) {
     EXPECT_EQ(runtime.ledger().peak() - before, at.peak);
     EXPECT_LE(at.peak, point.bytes);
     EXPECT_EQ(tape.replayed_flops() - flops, point.recomputed_flops);
-    const std::vector<float> now(gradients[layers[0].in.weight].begin(), gradients[layers[0].in.weight].end());
+    const std::vector<float> now(gradients[layers[0].in.weight].begin(),
+                                 gradients[layers[0].in.weight].end());
     if (plain.empty()) plain = now;
     EXPECT_EQ(now, plain);
   }

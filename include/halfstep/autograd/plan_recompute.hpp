@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The cheapest recompute of a model that fits into a budget of bytes: measures each layer by a dry run,
-// plans, and predicts the peak of what it has planned to the byte. Takes no memory.
-// Not for running the plan (run_chain.hpp).
+// The cheapest recompute of a model that fits into a budget of bytes: measures each layer by a dry
+// run, plans, and predicts the peak of what it has planned to the byte. Takes no memory. Not for
+// running the plan (run_chain.hpp).
 #pragma once
 
 #include <algorithm>
@@ -28,25 +28,26 @@ namespace halfstep::inline HALFSTEP_CONFIG {
 
 /// What fits into how much.
 struct RecomputeAlternative {
-  std::int64_t bytes = 0;          ///< the least budget that it fits into
-  double recomputed_flops = 0.0;   ///< a pass
+  std::int64_t bytes = 0;         ///< the least budget that it fits into
+  double recomputed_flops = 0.0;  ///< a pass
 };
 
 /// What plan_recompute returns. All bytes are of the whole account: what is long-lived is in them.
 struct RecomputePlan {
-  bool fits = false;               ///< into the budget; if not, the rest is of the smallest that there is
+  bool fits = false;  ///< into the budget; if not, the rest is of the smallest that there is
   std::int64_t budget = 0;
-  std::int64_t smallest = 0;       ///< the smallest budget that something fits into
-  autograd::Schedule schedule;     ///< of the layers, for run_chain
-  std::int64_t peak = 0;           ///< of a pass, forward and backward: predicted, and measured exactly so
-  double flops = 0.0;              ///< of a pass, as ops declare them, what is recomputed included
+  std::int64_t smallest = 0;    ///< the smallest budget that something fits into
+  autograd::Schedule schedule;  ///< of the layers, for run_chain
+  std::int64_t peak = 0;  ///< of a pass, forward and backward: predicted, and measured exactly so
+  double flops = 0.0;     ///< of a pass, as ops declare them, what is recomputed included
   double recomputed_flops = 0.0;
   std::vector<RecomputeAlternative> frontier;  ///< bytes rise, FLOPs fall
 
   /// @throws OptionError naming the smallest budget, unless the plan fits.
   const RecomputePlan& require() const {
     if (!fits) {
-      core::fail<OptionError>("plan_recompute: nothing fits into ", budget, " bytes; the smallest budget is ", smallest,
+      core::fail<OptionError>("plan_recompute: nothing fits into ", budget,
+                              " bytes; the smallest budget is ", smallest,
                               ". A smaller batch or context needs less.");
     }
     return *this;
@@ -54,18 +55,21 @@ struct RecomputePlan {
   /// One line for a log.
   [[nodiscard]] std::string describe() const {
     std::int64_t segments = 0;
-    for (const auto& part : schedule.parts) segments += part.inside > 0 ? 1 : 0;
-    return core::text("recompute: peak ", peak, " bytes of a budget of ", budget, ", ", segments, " segments over ", schedule.steps,
-                      " layers, ", recomputed_flops / 1e9, " GFLOP a pass run again (", 100.0 * recomputed_flops / flops,
+    for (const auto& part : schedule.parts)
+      segments += part.inside > 0 ? 1 : 0;
+    return core::text("recompute: peak ", peak, " bytes of a budget of ", budget, ", ", segments,
+                      " segments over ", schedule.steps, " layers, ", recomputed_flops / 1e9,
+                      " GFLOP a pass run again (", 100.0 * recomputed_flops / flops,
                       " % of it); budgets from ", smallest, " to ", frontier.back().bytes);
   }
 };
 
 struct RecomputePlanOptions {
   std::int64_t budget = std::numeric_limits<std::int64_t>::max();  ///< bytes of the whole account
-  std::int64_t long_lived = 0;  ///< of these, what lives beside the pass: weights, sums, masters, moments
-  MicroBatch micro{0, 0, 0, 1}; ///< that the pass begins with
-  KeepPolicy keep = keep_default; ///< of the tape that the plan is for
+  std::int64_t long_lived =
+      0;  ///< of these, what lives beside the pass: weights, sums, masters, moments
+  MicroBatch micro{0, 0, 0, 1};    ///< that the pass begins with
+  KeepPolicy keep = keep_default;  ///< of the tape that the plan is for
 };
 
 namespace autograd::detail {
@@ -77,10 +81,10 @@ struct DryPass {
   std::span<const Layer> layers;
   const Back& back;
   Tape tape;
-  std::vector<std::size_t> first_node;      // of each layer, then of what follows
-  std::vector<std::int64_t> live, peak;     // before each of these; the peak of its forward
-  std::vector<double> flops;                // before each of these, and at the end
-  std::vector<Tape::Swept> swept;           // by node
+  std::vector<std::size_t> first_node;   // of each layer, then of what follows
+  std::vector<std::int64_t> live, peak;  // before each of these; the peak of its forward
+  std::vector<double> flops;             // before each of these, and at the end
+  std::vector<Tape::Swept> swept;        // by node
   std::int64_t front_peak = 0;
 
   DryPass(Runtime& runtime, const Front& f, std::span<const Layer> l, const Back& b)
@@ -95,7 +99,10 @@ struct DryPass {
     front_peak = ledger.peak();
     for_each_part(schedule.parts, [&](std::size_t i, const Part& part) {
       note();
-      x = run_parts(layers, std::span<const Part>(schedule.parts).subspan(i, 1 + static_cast<std::size_t>(part.inside)), x);
+      x = run_parts(layers,
+                    std::span<const Part>(schedule.parts)
+                        .subspan(i, 1 + static_cast<std::size_t>(part.inside)),
+                    x);
       peak.push_back(ledger.peak());
     });
     note();
@@ -116,13 +123,16 @@ struct DryPass {
   }
 };
 
-/// The chain of layers and what follows them, its sizes by two dry passes: with every layer kept, and
-/// with every layer a segment.
+/// The chain of layers and what follows them, its sizes by two dry passes: with every layer kept,
+/// and with every layer a segment.
 template <class Front, class Layer, class Back>
-[[nodiscard]] Chain measure_chain(Runtime& runtime, const Front& front, std::span<const Layer> layers, const Back& back,
-                                  const RecomputePlanOptions& options, std::int64_t& outside, std::int64_t& least) {
+[[nodiscard]] Chain measure_chain(Runtime& runtime, const Front& front,
+                                  std::span<const Layer> layers, const Back& back,
+                                  const RecomputePlanOptions& options, std::int64_t& outside,
+                                  std::int64_t& least) {
   const int n = static_cast<int>(layers.size());
-  DryPass<Front, Layer, Back> kept(runtime, front, layers, back), segments(runtime, front, layers, back);
+  DryPass<Front, Layer, Back> kept(runtime, front, layers, back),
+      segments(runtime, front, layers, back);
   Schedule each{n, {}};
   for (int i = 0; i < n; ++i) {
     each.parts.push_back({i, i + 1, 1});
@@ -133,13 +143,16 @@ template <class Front, class Layer, class Back>
 
   const auto backward_peak = [](const auto& pass, std::size_t i) {
     std::int64_t peak = 0;
-    for (auto node = pass.first_node[i]; node < pass.first_node[i + 1]; ++node) peak = std::max(peak, pass.swept[node].peak);
+    for (auto node = pass.first_node[i]; node < pass.first_node[i + 1]; ++node)
+      peak = std::max(peak, pass.swept[node].peak);
     return peak;
   };
   Chain chain;
   for (std::size_t i = 0; i <= layers.size(); ++i) {
     // Unfinished gradients of shared parameters, where the sweep comes to this step.
-    const auto held_before = [&](const auto& pass) { return pass.swept[pass.first_node[i + 1] - 1].gradients_before; };
+    const auto held_before = [&](const auto& pass) {
+      return pass.swept[pass.first_node[i + 1] - 1].gradients_before;
+    };
     ChainStep step;
     step.cost = kept.flops[i + 1] - kept.flops[i];
     step.forward = kept.peak[i] - kept.live[i];
@@ -159,7 +172,8 @@ template <class Front, class Layer, class Back>
   }
   outside = kept.live[0];
   least = kept.front_peak;
-  for (std::size_t node = 0; node < kept.first_node[0]; ++node) least = std::max(least, kept.swept[node].peak);
+  for (std::size_t node = 0; node < kept.first_node[0]; ++node)
+    least = std::max(least, kept.swept[node].peak);
   return chain;
 }
 
@@ -171,29 +185,34 @@ template <class Front, class Layer, class Back>
 ///   layers       a Layer takes and returns a Variable<T>, and may differ in size from the next
 ///   back(x)      what follows, up to the Loss; never recomputed
 ///
-/// Each is called a few times with a dry tape, so it may branch on shapes and not on values. The plan is
-/// the cheapest persistent one (see autograd::ChainPlans), by the FLOPs that the ops declare; its peak
-/// is what a dry run of it says, and so what the ledger will say. More budget never means more
-/// recomputed FLOPs. Where several layers share a parameter the plan may leave bytes unused, because
-/// the unfinished gradient is taken to live through the whole sweep.
+/// Each is called a few times with a dry tape, so it may branch on shapes and not on values. The
+/// plan is the cheapest persistent one (see autograd::ChainPlans), by the FLOPs that the ops
+/// declare; its peak is what a dry run of it says, and so what the ledger will say. More budget
+/// never means more recomputed FLOPs. Where several layers share a parameter the plan may leave
+/// bytes unused, because the unfinished gradient is taken to live through the whole sweep.
 ///
 /// Memory: none of the tensors' own. Cost: two dry passes, the planning (a few milliseconds for 24
 /// layers), and one more dry pass.
 template <class Front, class Layer, class Back>
-[[nodiscard]] RecomputePlan plan_recompute(Runtime& runtime, const RecomputePlanOptions& options, const Front& front,
-                                           std::span<const Layer> layers, const Back& back) {
+[[nodiscard]] RecomputePlan plan_recompute(Runtime& runtime, const RecomputePlanOptions& options,
+                                           const Front& front, std::span<const Layer> layers,
+                                           const Back& back) {
   std::int64_t outside = 0, least = 0;
-  autograd::Chain chain = autograd::detail::measure_chain(runtime, front, layers, back, options, outside, least);
+  autograd::Chain chain =
+      autograd::detail::measure_chain(runtime, front, layers, back, options, outside, least);
   double plain = 0.0;
-  for (const auto& step : chain.steps) plain += step.cost;
+  for (const auto& step : chain.steps)
+    plain += step.cost;
   const autograd::ChainPlans plans(std::move(chain));
 
   RecomputePlan plan;
   plan.budget = options.budget;
   const std::int64_t base = options.long_lived + outside;
   for (const auto& point : plans.frontier()) {
-    const RecomputeAlternative next{std::max(base + point.bytes, options.long_lived + least), point.cost - plain};
-    if (!plan.frontier.empty() && plan.frontier.back().bytes == next.bytes) plan.frontier.pop_back();
+    const RecomputeAlternative next{std::max(base + point.bytes, options.long_lived + least),
+                                    point.cost - plain};
+    if (!plan.frontier.empty() && plan.frontier.back().bytes == next.bytes)
+      plan.frontier.pop_back();
     plan.frontier.push_back(next);
   }
   plan.smallest = plan.frontier.front().bytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How the tape forgets values that it can make again, makes them again, and lets go of each after the
-// last backward that reads it: functions that autograd/tape.hpp declares. Included by it; not for
-// inclusion by others.
+// How the tape forgets values that it can make again, makes them again, and lets go of each after
+// the last backward that reads it: functions that autograd/tape.hpp declares. Included by it; not
+// for inclusion by others.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,8 @@
 namespace halfstep::inline HALFSTEP_CONFIG {
 
 namespace autograd {
-/// Whether the backward of `node` reads the values of its input i. A segment's second run reads all.
+/// Whether the backward of `node` reads the values of its input i. A segment's second run reads
+/// all.
 [[nodiscard]] inline bool reads_input(const Node& node, std::uint32_t i) {
   return node.reads_inputs == ~0U || (node.reads_inputs >> i & 1U) != 0;
 }
@@ -26,12 +27,13 @@ inline void Tape::count_reads(std::uint32_t id) {
   autograd::Node& node = graph_.nodes[id];
   node.counted = true;
   for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
-    if (autograd::reads_input(node, i)) ++graph_.values[graph_.links[node.inputs.first + i]].readers;
+    if (autograd::reads_input(node, i))
+      ++graph_.values[graph_.links[node.inputs.first + i]].readers;
   }
 }
 
-// The node itself is to be run again in the backward pass, so its inputs stay for that, or what they
-// are made from.
+// The node itself is to be run again in the backward pass, so its inputs stay for that, or what
+// they are made from.
 inline void Tape::hold_inputs(std::uint32_t id) {
   autograd::Node& node = graph_.nodes[id];
   if (node.holds) return;
@@ -43,15 +45,16 @@ inline void Tape::hold_inputs(std::uint32_t id) {
   }
 }
 
-// Takes back what count_reads and hold_inputs have counted, of values before `end`. Values that nobody
-// reads any more go, where the sweep is done with the node.
+// Takes back what count_reads and hold_inputs have counted, of values before `end`. Values that
+// nobody reads any more go, where the sweep is done with the node.
 inline void Tape::uncount_reads(std::uint32_t id, std::size_t end, bool release) {
   autograd::Node& node = graph_.nodes[id];
   for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
     const std::uint32_t link = graph_.links[node.inputs.first + i];
     if (link >= end) continue;
     autograd::Value& value = graph_.values[link];
-    value.readers -= (node.counted && autograd::reads_input(node, i) ? 1U : 0U) + (node.holds ? 1U : 0U);
+    value.readers -=
+        (node.counted && autograd::reads_input(node, i) ? 1U : 0U) + (node.holds ? 1U : 0U);
     if (!release || value.readers != 0 || value.pinned || reads_own(value)) continue;
     graph_.arena.release(value.data);
     graph_.arena.release(value.narrow);
@@ -61,12 +64,13 @@ inline void Tape::uncount_reads(std::uint32_t id, std::size_t end, bool release)
 
 inline bool Tape::reads_own(const autograd::Value& value) const {
   const std::uint32_t reads = graph_.nodes[value.node].reads_outputs;
-  return reads != 0 && (reads >> value.number & 1U) != 0;  // an op has few outputs, a segment reads none
+  return reads != 0 &&
+         (reads >> value.number & 1U) != 0;  // an op has few outputs, a segment reads none
 }
 
-// After node `id` has run: what was read before it and not by it is let go where it can be made again,
-// and its own inputs wait for the next node. So an op that several in a row read is not made again for
-// each.
+// After node `id` has run: what was read before it and not by it is let go where it can be made
+// again, and its own inputs wait for the next node. So an op that several in a row read is not made
+// again for each.
 inline void Tape::note_reads(std::uint32_t id) {
   const autograd::Node& node = graph_.nodes[id];
   const auto first = graph_.links.begin() + node.inputs.first;
@@ -82,7 +86,8 @@ inline void Tape::note_reads(std::uint32_t id) {
 }
 
 inline void Tape::settle() {
-  for (const std::uint32_t value : read_) try_drop(value);
+  for (const std::uint32_t value : read_)
+    try_drop(value);
   read_.clear();
 }
 
@@ -90,8 +95,8 @@ inline void Tape::try_drop(std::uint32_t id) {
   autograd::Value& value = graph_.values[id];
   const autograd::Node& node = graph_.nodes[value.node];
   // What is outside of a segment is not the segment's to drop.
-  if (value.data.bytes == 0 || value.pinned || !value.wants_gradient || !node.repeatable || node.inputs.count == 0 ||
-      reads_own(value) || id < frame_.before.values) {
+  if (value.data.bytes == 0 || value.pinned || !value.wants_gradient || !node.repeatable ||
+      node.inputs.count == 0 || reads_own(value) || id < frame_.before.values) {
     return;
   }
   const Keep keep = value.readers == 0 ? Keep::recompute : keep_(node.op->name);
@@ -115,17 +120,19 @@ inline void Tape::try_drop(std::uint32_t id) {
 
 inline void Tape::narrow(autograd::Value& value) {
   const auto n = static_cast<std::size_t>(value.shape.elements());
-  value.narrow = graph_.arena.allocate(static_cast<std::int64_t>(n * sizeof(bf16)), graph_.category);
+  value.narrow =
+      graph_.arena.allocate(static_cast<std::int64_t>(n * sizeof(bf16)), graph_.category);
   if (!dry()) {
-    kernels::cast<float, bf16>(graph_.compute, {reinterpret_cast<const float*>(graph_.arena.data(value.data)), n},
+    kernels::cast<float, bf16>(graph_.compute,
+                               {reinterpret_cast<const float*>(graph_.arena.data(value.data)), n},
                                {reinterpret_cast<bf16*>(graph_.arena.data(value.narrow)), n});
   }
   value.away = true;
   graph_.arena.release(value.data);
 }
 
-// Gives value `id` its values again. Nothing happens where they are there, or cannot be made: whoever
-// reads them then says so.
+// Gives value `id` its values again. Nothing happens where they are there, or cannot be made:
+// whoever reads them then says so.
 inline void Tape::make_again(std::uint32_t id) {
   if (graph_.values[id].data.bytes != 0 || graph_.values[id].shape.elements() == 0) return;
   const auto category = state_ == State::swept ? core::Category::recompute : graph_.category;
@@ -135,8 +142,9 @@ inline void Tape::make_again(std::uint32_t id) {
     const auto n = static_cast<std::size_t>(value.shape.elements());
     value.data = graph_.arena.allocate(value.bytes(), category);
     if (!dry()) {
-      kernels::cast<bf16, float>(graph_.compute, {reinterpret_cast<const bf16*>(graph_.arena.data(value.narrow)), n},
-                                 {reinterpret_cast<float*>(graph_.arena.data(value.data)), n});
+      kernels::cast<bf16, float>(
+          graph_.compute, {reinterpret_cast<const bf16*>(graph_.arena.data(value.narrow)), n},
+          {reinterpret_cast<float*>(graph_.arena.data(value.data)), n});
     }
     graph_.arena.release(value.narrow);
     return;
@@ -144,18 +152,21 @@ inline void Tape::make_again(std::uint32_t id) {
   const std::uint32_t maker = graph_.values[id].node;
   const autograd::Node node = graph_.nodes[maker];
   if (!node.repeatable) return;
-  for (std::uint32_t i = 0; i < node.inputs.count; ++i) make_again(graph_.links[node.inputs.first + i]);
-  for (std::uint32_t i = 0; i < node.parameters.count; ++i) require_version(graph_.parameters[node.parameters.first + i]);
+  for (std::uint32_t i = 0; i < node.inputs.count; ++i)
+    make_again(graph_.links[node.inputs.first + i]);
+  for (std::uint32_t i = 0; i < node.parameters.count; ++i)
+    require_version(graph_.parameters[node.parameters.first + i]);
   for (std::uint32_t i = 0; i < node.outputs.count; ++i) {
     auto& value = graph_.values[node.outputs.first + i];
     if (value.data.bytes == 0) value.data = graph_.arena.allocate(value.bytes(), category);
   }
-  // Of an op that has run, what it saved is there, and is written as it was; of one that a second run
-  // has left out, it is nobody's.
+  // Of an op that has run, what it saved is there, and is written as it was; of one that a second
+  // run has left out, it is nobody's.
   const auto saved = std::span(graph_.saved).subspan(node.saved.first, node.saved.count);
   const bool without_saved = node.saved.count > 0 && saved[0].block.bytes == 0;
   for (autograd::Saved& buffer : saved) {
-    if (without_saved) buffer.block = graph_.arena.allocate(buffer.bytes, core::Category::workspace);
+    if (without_saved)
+      buffer.block = graph_.arena.allocate(buffer.bytes, core::Category::workspace);
   }
   run_kernel(maker);
   for (autograd::Saved& buffer : saved) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How the tape records a recompute segment, runs it again and holds the second run against the first:
-// functions that autograd/tape.hpp declares. Included by it; not for inclusion by others.
+// How the tape records a recompute segment, runs it again and holds the second run against the
+// first: functions that autograd/tape.hpp declares. Included by it; not for inclusion by others.
 #pragma once
 
 #include <algorithm>
@@ -19,8 +19,8 @@ namespace halfstep::inline HALFSTEP_CONFIG {
 inline constexpr autograd::Op segment_op{"segment", nullptr, nullptr, nullptr};
 
 // Notes an op of a segment, and which ops before it the second run must compute: those whose values
-// its backward reads, and itself if it saves something or reads its own outputs. Returns whether this
-// run computes it.
+// its backward reads, and itself if it saves something or reads its own outputs. Returns whether
+// this run computes it.
 inline bool Tape::log_op(std::uint32_t id, bool wants) {
   if (!frame_.running) return true;
   const autograd::Node& node = graph_.nodes[id];
@@ -43,7 +43,8 @@ inline bool Tape::log_op(std::uint32_t id, bool wants) {
   if (wants) {
     if (node.saved.count > 0 || node.reads_outputs != 0) frame_.needed = place + 1;
     for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
-      if (autograd::reads_input(node, i)) mark_needed(graph_.values[graph_.links[node.inputs.first + i]]);
+      if (autograd::reads_input(node, i))
+        mark_needed(graph_.values[graph_.links[node.inputs.first + i]]);
     }
   }
   return place < frame_.stop || frame_.hash_values;
@@ -53,8 +54,10 @@ inline bool Tape::log_op(std::uint32_t id, bool wants) {
 inline void Tape::mark_needed(const autograd::Value& value) {
   if (value.maker.op == autograd::Maker::outside) return;
   const autograd::Node& node = graph_.nodes[value.node];
-  if (node.repeatable && node.inputs.count > 0 && !reads_own(value) && keep_(node.op->name) == Keep::recompute) {
-    for (std::uint32_t i = 0; i < node.inputs.count; ++i) mark_needed(graph_.values[graph_.links[node.inputs.first + i]]);
+  if (node.repeatable && node.inputs.count > 0 && !reads_own(value) &&
+      keep_(node.op->name) == Keep::recompute) {
+    for (std::uint32_t i = 0; i < node.inputs.count; ++i)
+      mark_needed(graph_.values[graph_.links[node.inputs.first + i]]);
   } else {
     frame_.needed = std::max(frame_.needed, std::size_t{value.maker.op} + 1);
   }
@@ -67,9 +70,11 @@ inline void Tape::log_values(std::uint32_t id) {
   for (std::uint32_t i = 0; i < node.outputs.count; ++i) {
     const auto& value = graph_.values[node.outputs.first + i];
     // Plane by plane: what lies between them is nobody's.
-    const auto plane = static_cast<std::size_t>(value.shape.elements()) * numeric::size_of(value.dtype);
+    const auto plane =
+        static_cast<std::size_t>(value.shape.elements()) * numeric::size_of(value.dtype);
     for (int p = 0; p < value.planes; ++p) {
-      hash = tensor::hash_bytes(hash, {graph_.arena.data(value.data) + p * value.plane_bytes(), plane});
+      hash = tensor::hash_bytes(hash,
+                                {graph_.arena.data(value.data) + p * value.plane_bytes(), plane});
     }
   }
 }
@@ -113,12 +118,14 @@ inline autograd::Segment* Tape::leave_segment(const Entry& entry) {
     }
   }
   const std::size_t read = frame_.read;
-  const bool folded = fold(entry.before, ids, segment == nullptr ? -1 : static_cast<std::int32_t>(segments_used_ - 1));
+  const bool folded = fold(entry.before, ids,
+                           segment == nullptr ? -1 : static_cast<std::int32_t>(segments_used_ - 1));
   frame_ = entry.outer;
   frame_.read = std::max(frame_.read, read);
   if (segment != nullptr) {
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      if (folded && ids[i] >= entry.before.values) segment->returned[i].output = ids[i] - static_cast<std::uint32_t>(entry.before.values);
+      if (folded && ids[i] >= entry.before.values)
+        segment->returned[i].output = ids[i] - static_cast<std::uint32_t>(entry.before.values);
     }
   }
   if (frame_.running) {
@@ -126,10 +133,12 @@ inline autograd::Segment* Tape::leave_segment(const Entry& entry) {
     const auto& node = graph_.nodes.back();
     for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
       const auto& maker = graph_.values[graph_.links[node.inputs.first + i]].maker;
-      if (maker.op != autograd::Maker::outside) frame_.needed = std::max(frame_.needed, std::size_t{maker.op} + 1);
+      if (maker.op != autograd::Maker::outside)
+        frame_.needed = std::max(frame_.needed, std::size_t{maker.op} + 1);
     }
   } else {
-    for (auto i = entry.before.values; i < graph_.values.size(); ++i) graph_.values[i].maker = {};
+    for (auto i = entry.before.values; i < graph_.values.size(); ++i)
+      graph_.values[i].maker = {};
     graph_.log.resize(entry.before.log);
   }
   return segment;
@@ -142,9 +151,9 @@ inline void Tape::abandon_segment(const Entry& entry) {
   rewind(entry.before);
 }
 
-// Makes one node of what was recorded since `before`: its outputs are the values `ids`, which become
-// their new numbers, its inputs what was read from outside, its parameters all that were read. Values
-// from outside among `ids` stay as they are.
+// Makes one node of what was recorded since `before`: its outputs are the values `ids`, which
+// become their new numbers, its inputs what was read from outside, its parameters all that were
+// read. Values from outside among `ids` stay as they are.
 inline bool Tape::fold(const Mark& before, std::span<std::uint32_t> ids, std::int32_t segment) {
   outside_.clear(), kept_.clear(), kept_ids_.clear();
   for (std::size_t i = before.links; i < graph_.links.size(); ++i) {
@@ -173,8 +182,10 @@ inline bool Tape::fold(const Mark& before, std::span<std::uint32_t> ids, std::in
   node.op = &segment_op;
   node.segment = segment;
   node.reads_outputs = 0;
-  node.inputs = {static_cast<std::uint32_t>(graph_.links.size()), static_cast<std::uint32_t>(outside_.size())};
-  node.outputs = {static_cast<std::uint32_t>(graph_.values.size()), static_cast<std::uint32_t>(kept_.size())};
+  node.inputs = {static_cast<std::uint32_t>(graph_.links.size()),
+                 static_cast<std::uint32_t>(outside_.size())};
+  node.outputs = {static_cast<std::uint32_t>(graph_.values.size()),
+                  static_cast<std::uint32_t>(kept_.size())};
   node.parameters = {static_cast<std::uint32_t>(before.parameters),
                      static_cast<std::uint32_t>(graph_.parameters.size() - before.parameters)};
   node.saved.first = static_cast<std::uint32_t>(graph_.saved.size());
@@ -204,7 +215,8 @@ inline void Tape::sweep_segment(std::uint32_t id) {
     graph_.arena.release(value.data);
   }
   if (!reached) {
-    for (std::uint32_t i = 0; i < node.parameters.count; ++i) pass_leaf(graph_.parameters[node.parameters.first + i]);
+    for (std::uint32_t i = 0; i < node.parameters.count; ++i)
+      pass_leaf(graph_.parameters[node.parameters.first + i]);
     uncount_reads(id, graph_.values.size(), true);
     return;
   }
@@ -235,7 +247,8 @@ inline void Tape::sweep_segment(std::uint32_t id) {
   for (std::size_t i = 0; i < segment.returned.size(); ++i) {
     if (segment.returned[i].maker.op == autograd::Maker::outside) continue;
     auto& first = graph_.values[node.outputs.first + segment.returned[i].output];
-    if (first.gradient >= 0) graph_.values[given_[given + i]].gradient = std::exchange(first.gradient, -1);
+    if (first.gradient >= 0)
+      graph_.values[given_[given + i]].gradient = std::exchange(first.gradient, -1);
   }
   given_.resize(given);
   sweep(static_cast<std::uint32_t>(before.nodes), static_cast<std::uint32_t>(graph_.nodes.size()));
@@ -243,34 +256,40 @@ inline void Tape::sweep_segment(std::uint32_t id) {
   uncount_reads(id, graph_.values.size(), true);
 }
 
-inline void Tape::verify_segment(const autograd::Segment& segment, const autograd::Node& node, const Mark& before,
-                                 std::span<const std::uint32_t> given) const {
-  constexpr std::string_view cause = ". Does the callable depend on something that has changed since?";
+inline void Tape::verify_segment(const autograd::Segment& segment, const autograd::Node& node,
+                                 const Mark& before, std::span<const std::uint32_t> given) const {
+  constexpr std::string_view cause =
+      ". Does the callable depend on something that has changed since?";
   const std::size_t count = graph_.log.size() - before.log;
   for (std::size_t i = 0; i < std::max(count, segment.ops.size()); ++i) {
     const autograd::LoggedOp* const then = i < segment.ops.size() ? &segment.ops[i] : nullptr;
     const autograd::LoggedOp* const now = i < count ? &graph_.log[before.log + i] : nullptr;
-    const bool same = then != nullptr && now != nullptr && then->op == now->op && then->shape == now->shape &&
-                      then->dtype == now->dtype && then->parameters == now->parameters && then->others == now->others;
+    const bool same = then != nullptr && now != nullptr && then->op == now->op &&
+                      then->shape == now->shape && then->dtype == now->dtype &&
+                      then->parameters == now->parameters && then->others == now->others;
     if (same && then->values != now->values) {
-      core::fail<StateError>("checkpoint: op ", i, ", '", now->op->name, "' ", to_string(now->shape),
+      core::fail<StateError>("checkpoint: op ", i, ", '", now->op->name, "' ",
+                             to_string(now->shape),
                              ", computes other values the second time than the first", cause);
     }
     if (same) continue;
     const auto describe = [](const autograd::LoggedOp* op) {
       return op == nullptr ? std::string("nothing")
-                           : core::text("'", op->op->name, "' ", to_string(op->shape), " in ", numeric::to_string(op->dtype));
+                           : core::text("'", op->op->name, "' ", to_string(op->shape), " in ",
+                                        numeric::to_string(op->dtype));
     };
-    core::fail<StateError>("checkpoint: the second run differs from the first: op ", i, " was ", describe(then), " and is ",
-                           describe(now), cause);
+    core::fail<StateError>("checkpoint: the second run differs from the first: op ", i, " was ",
+                           describe(then), " and is ", describe(now), cause);
   }
   for (std::uint32_t i = 0; i < node.parameters.count; ++i) {
     const auto& then = graph_.parameters[node.parameters.first + i];
     const auto& now = graph_.parameters[before.parameters + i];
     if (then.table == now.table && then.id == now.id && then.version == now.version) continue;
-    core::fail<StateError>("checkpoint: the second run reads parameter '", now.table->info(now.id).name, "' at version ",
-                           now.version, ", the first read '", then.table->info(then.id).name, "' at version ", then.version,
-                           ". Was it written (an optimizer step, a load) between forward and backward?");
+    core::fail<StateError>(
+        "checkpoint: the second run reads parameter '", now.table->info(now.id).name,
+        "' at version ", now.version, ", the first read '", then.table->info(then.id).name,
+        "' at version ", then.version,
+        ". Was it written (an optimizer step, a load) between forward and backward?");
   }
   bool same = given.size() == segment.returned.size();
   for (std::size_t i = 0; same && i < given.size(); ++i) {
@@ -281,7 +300,9 @@ inline void Tape::verify_segment(const autograd::Segment& segment, const autogra
     }
     same = maker == segment.returned[i].maker;
   }
-  if (!same) core::fail<StateError>("checkpoint: the second run returns another variable than the first", cause);
+  if (!same)
+    core::fail<StateError>("checkpoint: the second run returns another variable than the first",
+                           cause);
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

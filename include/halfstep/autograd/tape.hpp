@@ -255,11 +255,11 @@ class Tape {
       core::fail<StateError>("Variable::value: the output of '", producer(v.id),
                              "' has no values in a dry run. A model may branch on shapes, not on values.");
     }
-    if (value.dropped) {
+    if (!value.dropped) make_again(v.id);
+    if (value.dropped || (value.data.bytes == 0 && value.shape.elements() != 0)) {
       core::fail<StateError>("Variable::value: the output of '", producer(v.id),
                              "' was dropped by the backward sweep. Read it before backward.");
     }
-    if (value.away) make_again(v.id);
     value.pinned = true;
     // What the callable of a segment looks at is computed again in its second run.
     if (value.maker.op != autograd::Maker::outside) frame_.read = std::max(frame_.read, std::size_t{value.maker.op} + 1);

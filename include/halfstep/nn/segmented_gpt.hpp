@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A GPT whose blocks run in segments that are forgotten and computed again in the backward pass: the
-// same values and gradients, less memory. Not for: choosing the schedule (autograd/plan_recompute.hpp).
+// A GPT whose blocks run in segments that are forgotten and computed again in the backward pass:
+// the same values and gradients, less memory. Not for: choosing the schedule
+// (autograd/plan_recompute.hpp).
 #pragma once
 
 #include <cstdint>
@@ -22,14 +23,15 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::nn {
 
-/// Calls a Gpt with its blocks run by a schedule: cut into segments, or any other (autograd/schedule.hpp).
-/// The embedding and the head are never recomputed.
+/// Calls a Gpt with its blocks run by a schedule: cut into segments, or any other
+/// (autograd/schedule.hpp). The embedding and the head are never recomputed.
 template <class T>
 class SegmentedGpt {
  public:
   /// `segments` runs of blocks of as equal a length as can be, the shorter ones first. All but the
-  /// last are recomputed; the last is kept, since the backward pass needs it at once. So one segment
-  /// is the plain model. The Gpt must outlive it. @throws OptionError unless 1 <= segments <= layers.
+  /// last are recomputed; the last is kept, since the backward pass needs it at once. So one
+  /// segment is the plain model. The Gpt must outlive it. @throws OptionError unless 1 <= segments
+  /// <= layers.
   SegmentedGpt(const Gpt<T>& gpt, int segments) : gpt_(&gpt) {
     if (segments < 1 || segments > gpt.options.layers) {
       core::fail<OptionError>("nn::SegmentedGpt: ", segments, " segments of ", gpt.options.layers,
@@ -38,15 +40,17 @@ class SegmentedGpt {
     schedule_ = autograd::uniform(gpt.options.layers, segments);
   }
   /// The blocks by `schedule`. The Gpt must outlive it, and it the backward pass.
-  SegmentedGpt(const Gpt<T>& gpt, autograd::Schedule schedule) : gpt_(&gpt), schedule_(std::move(schedule)) {}
+  SegmentedGpt(const Gpt<T>& gpt, autograd::Schedule schedule)
+      : gpt_(&gpt), schedule_(std::move(schedule)) {}
 
   [[nodiscard]] int context() const { return gpt_->context(); }
   [[nodiscard]] const autograd::Schedule& schedule() const { return schedule_; }
 
   /// @throws OptionError if the schedule is for another number of blocks.
-  [[nodiscard]] Variable<typename Gpt<T>::Logits> operator()(Tape& tape,
-                                                             std::span<const std::int32_t> ids) const {
-    return gpt_->head(run_chain(std::span<const Block<T>>(gpt_->blocks), schedule_, gpt_->embed(tape, ids)));
+  [[nodiscard]] Variable<typename Gpt<T>::Logits> operator()(
+      Tape& tape, std::span<const std::int32_t> ids) const {
+    return gpt_->head(
+        run_chain(std::span<const Block<T>>(gpt_->blocks), schedule_, gpt_->embed(tape, ids)));
   }
 
  private:
@@ -55,14 +59,17 @@ class SegmentedGpt {
 };
 
 /// plan_recompute of a Gpt that is trained on `rows` rows of `length` tokens a micro-batch, with
-/// cross_entropy for its loss: `SegmentedGpt(gpt, plan.schedule)` runs it. `budget` and `long_lived` are
-/// as RecomputePlanOptions has them. @throws ShapeError if rows are longer than the context.
+/// cross_entropy for its loss: `SegmentedGpt(gpt, plan.schedule)` runs it. `budget` and
+/// `long_lived` are as RecomputePlanOptions has them. @throws ShapeError if rows are longer than
+/// the context.
 template <class T>
-[[nodiscard]] RecomputePlan plan_recompute(const Gpt<T>& gpt, int rows, int length, std::int64_t budget,
-                                           std::int64_t long_lived = 0) {
-  const std::vector<std::int32_t> tokens(static_cast<std::size_t>(rows) * static_cast<std::size_t>(length), 0);
+[[nodiscard]] RecomputePlan plan_recompute(const Gpt<T>& gpt, int rows, int length,
+                                           std::int64_t budget, std::int64_t long_lived = 0) {
+  const std::vector<std::int32_t> tokens(
+      static_cast<std::size_t>(rows) * static_cast<std::size_t>(length), 0);
   return halfstep::plan_recompute(
-      gpt.tokens.table.store->runtime(), {.budget = budget, .long_lived = long_lived, .micro = {0, 0, 0, rows}},
+      gpt.tokens.table.store->runtime(),
+      {.budget = budget, .long_lived = long_lived, .micro = {0, 0, 0, rows}},
       [&](Tape& tape) { return gpt.embed(tape, tokens); }, std::span<const Block<T>>(gpt.blocks),
       [&](Variable<T> x) { return cross_entropy(gpt.head(x), tokens); });
 }
