@@ -81,6 +81,12 @@ struct Node {
   double flops_forward = 0.0, flops_backward = 0.0;
 };
 
+/// Whether the backward of `node` reads the values of its input i. A segment's second run reads
+/// all.
+[[nodiscard]] inline bool reads_input(const Node& node, std::uint32_t i) {
+  return node.reads_inputs == ~0U || (node.reads_inputs >> i & 1U) != 0;
+}
+
 struct ParameterRef {
   tensor::ParameterTable* table = nullptr;
   ParameterId id;

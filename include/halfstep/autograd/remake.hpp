@@ -15,14 +15,6 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG {
 
-namespace autograd {
-/// Whether the backward of `node` reads the values of its input i. A segment's second run reads
-/// all.
-[[nodiscard]] inline bool reads_input(const Node& node, std::uint32_t i) {
-  return node.reads_inputs == ~0U || (node.reads_inputs >> i & 1U) != 0;
-}
-}  // namespace autograd
-
 inline void Tape::count_reads(std::uint32_t id) {
   autograd::Node& node = graph_.nodes[id];
   node.counted = true;

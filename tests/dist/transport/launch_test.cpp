@@ -73,13 +73,15 @@ std::set<int> children() {
     out.insert(pid);
   return out;
 }
-std::set<std::string> left_behind() {
+/// What there is by our name in shared memory, and anything in the temporary folder that is set
+/// here.
+std::set<std::string> left_behind(const std::string& temporary) {
   std::set<std::string> out;
-  for (const char* folder : {"/dev/shm", "/tmp"}) {
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-      if (entry.path().string().find("halfstep") != std::string::npos) out.insert(entry.path());
-    }
+  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
+    if (entry.path().string().find("halfstep") != std::string::npos) out.insert(entry.path());
   }
+  for (const auto& entry : std::filesystem::directory_iterator(temporary))
+    out.insert(entry.path());
   return out;
 }
 int open_files() {
@@ -145,7 +147,12 @@ INSTANTIATE_TEST_SUITE_P(Transport, LaunchProcesses,
 
 TEST_P(LaunchProcesses, AKilledRankEndsTheOthersWithinTwoSecondsWithItsNumberAndLeavesNothing) {
   const int files = open_files();
-  const auto before = left_behind();
+  std::string temporary = testing::TempDir() + "halfstep_launch_XXXXXX";
+  if (!is_rank()) {
+    ASSERT_NE(mkdtemp(temporary.data()), nullptr);
+    setenv("TMPDIR", temporary.c_str(), 1);
+  }
+  const auto before = is_rank() ? std::set<std::string>() : left_behind(temporary);
   int code = 0;
   const auto start = std::chrono::steady_clock::now();
   const auto run = [&] {
@@ -163,7 +170,9 @@ TEST_P(LaunchProcesses, AKilledRankEndsTheOthersWithinTwoSecondsWithItsNumberAnd
   EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
   EXPECT_TRUE(children().empty());
   EXPECT_EQ(open_files(), files);
-  EXPECT_EQ(left_behind(), before);
+  EXPECT_EQ(left_behind(temporary), before);
+  unsetenv("TMPDIR");
+  std::filesystem::remove(temporary);
 }
 TEST_P(LaunchProcesses, ARankThatComputesOnIsEndedTooWhenAnotherIsKilled) {
   const auto start = std::chrono::steady_clock::now();
