@@ -9,3 +9,4 @@
 #include <halfstep/mixed/master_weights.hpp>
 #include <halfstep/mixed/underflow.hpp>
 #include <halfstep/mixed/unscaled.hpp>
+#include <halfstep/mixed/weight_average.hpp>
