@@ -3,6 +3,7 @@
 #pragma once
 
 #include <stdexcept>
+#include <string>
 
 #include "options.hpp"
 
@@ -13,7 +14,14 @@ struct RunFailed : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-void train(const Options& options);
+/// A signal asked the run to stop, and its checkpoint is written: exit code 128 and the signal's number.
+struct Interrupted : std::runtime_error {
+  Interrupted(const std::string& what, int number) : std::runtime_error(what), signal(number) {}
+  int signal;
+};
+
+/// With `resume` on from the newest checkpoint in options.out.
+void train(const Options& options, bool resume);
 void evaluate(const ReadOptions& options);
 void sample(const ReadOptions& options);
 

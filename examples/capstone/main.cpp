@@ -43,6 +43,7 @@ class Command {
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
   [[nodiscard]] bool chosen() const { return app_->parsed(); }
+  [[nodiscard]] bool has(const std::string& name) const { return app_->count("--" + name) > 0; }
   [[nodiscard]] std::vector<Given> given() const {
     for (const std::string& extra : app_->remaining()) {
       if (!extra.starts_with("--")) {
@@ -71,11 +72,13 @@ int run(int argc, char** argv) {
   CLI::App app("capstone: a small GPT trained on a text, with halfstep", "capstone");
   app.footer(
       "exit codes: 0 done; 1 the run failed (non-finite loss, full disk, no memory, a target that leaked);\n"
-      "2 the command line or the input cannot be used. On 2, nothing in --out has changed, nor on 1, unless the\n"
-      "target leaked or the report could not be written.");
+      "2 the command line or the input cannot be used; 130 after SIGINT and 143 after SIGTERM, with a checkpoint\n"
+      "written for --resume; a second signal ends the program at once, without. Results in --out change only\n"
+      "on 0, or if the target leaked or the report could not be written; checkpoints stay.");
   app.set_version_flag("--version", HALFSTEP_VERSION);
   Command train(app, "train", "trains; writes weights, tokenizer, metrics and summary to --out",
                 capstone::train_fields());
+  train.add("resume", "directory of a run that was stopped or killed: goes on from its newest whole checkpoint");
   train.add("config", "a JSON object whose keys are the long flags; flags come before it, presets after");
   const Command eval(app, "eval", "the exact held-out loss of a finished run", capstone::eval_fields());
   const Command sample(app, "sample", "text from a finished run", capstone::sample_fields());
@@ -95,7 +98,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (train.chosen()) capstone::train(capstone::resolve(train.given()));
+  if (train.chosen()) capstone::train(capstone::resolve(train.given()), train.has("resume"));
   if (eval.chosen()) capstone::evaluate(capstone::resolve_read(eval.given(), capstone::eval_fields()));
   if (sample.chosen()) capstone::sample(capstone::resolve_read(sample.given(), capstone::sample_fields()));
   if (train.chosen() || eval.chosen() || sample.chosen()) return 0;
@@ -115,6 +118,9 @@ int flushed(int code) {
 int main(int argc, char** argv) {
   try {
     return flushed(run(argc, argv));
+  } catch (const capstone::Interrupted& stop) {
+    std::fprintf(stderr, "capstone: %s\n", stop.what());
+    return 128 + stop.signal;
   } catch (const capstone::RunFailed& error) {
     std::fprintf(stderr, "capstone: %s\n", error.what());
     return 1;

@@ -25,6 +25,7 @@ namespace capstone {
 
 /// What training leaves behind, besides the weights file.
 struct Trained {
+  bool stopped = false;   ///< a signal ended the run; the rest is of what was done until then
   std::int64_t parameters = 0;
   std::int64_t iterations = 0, steps = 0, skipped_steps = 0, micro_batches = 0, tokens = 0;
   double train_loss = 0.0;
@@ -41,28 +42,38 @@ struct Trained {
   halfstep::core::Counters counters{};
   halfstep::train::TelemetryInfo telemetry;  ///< of the last window, with --telemetry
   halfstep::train::Divergence shadow;        ///< of the step that would come next, the same
-  std::string stopped;  ///< why the loss scaler ended the run; empty if it did not
-  std::string groups;   ///< which parameters decay
+  std::string ended_by_scaler;  ///< why the loss scaler ended the run; empty if it did not
   std::string sample;
+};
+
+/// Where a run begins: 0 windows done, or those before the checkpoint that it goes on from.
+struct Start {
+  std::string groups;            ///< which parameters decay
+  std::int64_t iteration = 0;
+  bool evaluated = false;        ///< the evaluation after that iteration is done as well
 };
 
 /// Who listens to a run.
 struct Listeners {
-  std::function<void(const std::string&)> on_start;   ///< the table of parameter groups
+  std::function<void(const Start&)> on_start;
   std::function<void(const halfstep::train::StepInfo&)> on_step;
   std::function<void(const halfstep::train::EvaluationInfo&)> on_evaluate;
   std::function<void(const halfstep::train::TelemetryInfo&)> on_telemetry;  ///< with --telemetry
   std::function<void(const halfstep::train::Divergence&)> on_shadow;        ///< the same
+  std::function<void()> before_save;                       ///< the log must be on the disk by then
+  std::function<void(std::string_view)> on_note;           ///< of checkpoints that were skipped
+  std::function<bool()> should_stop;
 };
 
 /// The sizes of the model that the options describe. @throws halfstep::OptionError.
 [[nodiscard]] std::int64_t count_parameters(const Options& options, int vocabulary);
 
-/// Trains, writes the weights to `weights_path`, samples.
+/// Trains on from the newest checkpoint in `checkpoints`, if there is one, writes the weights to
+/// `weights_path`, samples.
 template <class T>
 Trained train_model(const Options& options, halfstep::Runtime& runtime,
-                    const halfstep::data::Text& text, const std::string& weights_path,
-                    const Listeners& listeners);
+                    const halfstep::data::Text& text, const std::string& checkpoints,
+                    const std::string& weights_path, const Listeners& listeners);
 
 /// The loss of saved weights on tokens.
 template <class T>

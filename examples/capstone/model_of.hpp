@@ -3,6 +3,7 @@
 #pragma once
 
 #include <concepts>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,9 @@
 #include <halfstep/autograd/ops/cross_entropy.hpp>
 #include <halfstep/autograd/schedule.hpp>
 #include <halfstep/autograd/tape.hpp>
+#include <halfstep/io/checkpoint.hpp>
+#include <halfstep/io/run.hpp>
+#include <halfstep/io/safetensors.hpp>
 #include <halfstep/mixed/gradient_accumulator.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/mixed/master_weights.hpp>
@@ -18,17 +22,19 @@
 #include <halfstep/numeric/format.hpp>
 #include <halfstep/optim/adamw.hpp>
 #include <halfstep/optim/groups.hpp>
+#include <halfstep/optim/plateau.hpp>
 #include <halfstep/optim/warmup_cosine.hpp>
 #include <halfstep/tensor/parameters.hpp>
 #include <halfstep/train/evaluate.hpp>
+#include <halfstep/train/early_stopping.hpp>
 #include <halfstep/train/fit.hpp>
+#include <halfstep/train/fit_state.hpp>
 #include <halfstep/train/sample.hpp>
 #include <halfstep/train/shadow.hpp>
 
 #include "gpt_options.hpp"
 #include "model.hpp"
 #include "scaler.hpp"
-#include "weights.hpp"
 
 namespace capstone {
 
@@ -116,7 +122,8 @@ template <class T>
 
 template <class T>
 Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data::Text& text,
-                    const std::string& weights_path, const Listeners& listeners) {
+                    const std::string& checkpoints, const std::string& weights_path,
+                    const Listeners& listeners) {
   hs::Parameters<T> parameters(runtime);
   const hs::nn::Gpt<T> gpt(parameters, gpt_options(options, text.vocabulary()));
   Trained result;
@@ -130,9 +137,31 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
   hs::mixed::MasterWeights<hs::optim::AdamW, T> optimizer(
       parameters, {.beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps,
                    .weight_decay = options.weight_decay});
-  result.groups = hs::optim::to_string(optimizer.groups());
-  if (listeners.on_start) listeners.on_start(result.groups);
-  hs::train::Hooks hooks{.on_step = listeners.on_step, .on_evaluate = listeners.on_evaluate};
+  hs::train::FitState state{.stopping = hs::train::EarlyStopping({.patience = options.patience})};
+  if (options.plateau_patience > 0) {
+    state.plateau.emplace(hs::optim::PlateauOptions{.factor = options.plateau_factor,
+                                                    .patience = options.plateau_patience - 1});
+  }
+  hs::io::Run run({.directory = checkpoints,
+                   .keep = options.keep,
+                   .config = identity_json(options),
+                   .data_hash = text.hash(),
+                   .report = listeners.on_note},
+                  parameters, optimizer, scaler, state);
+  listeners.on_start({.groups = hs::optim::to_string(optimizer.groups()),
+                      .iteration = state.iteration,
+                      .evaluated = state.evaluated == state.iteration});
+  hs::train::Hooks hooks{.on_step = listeners.on_step,
+                         .on_evaluate = listeners.on_evaluate,
+                         .should_stop = listeners.should_stop};
+  // The best so far is saved where it is found; else a run's best would only be the best of the due ones.
+  hooks.on_save_point = [&](const hs::train::SavePoint& at) {
+    const bool due = options.checkpoint_every > 0 &&
+                     (at.iteration % options.checkpoint_every == 0 || at.improved || at.last);
+    if (!due && !(at.last && listeners.should_stop())) return;
+    listeners.before_save();
+    run.save(at.iteration, at.evaluated ? std::optional(at.loss) : std::nullopt);
+  };
   if (options.telemetry) {
     hooks.on_telemetry = [&](const hs::train::TelemetryInfo& info) {
       result.telemetry = info;
@@ -155,7 +184,9 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
                                      .rows = options.batch,
                                      .accumulate = options.accumulate,
                                      .evaluate_every = options.eval_every},
-                                    hooks);
+                                    hooks, state);
+    result.stopped = fit.stopped;
+    result.ended_by_scaler = fit.ended_by_scaler;
     result.iterations = fit.iterations;
     result.steps = fit.steps;
     result.skipped_steps = fit.skipped;
@@ -175,12 +206,35 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
     result.at_peak = runtime.ledger().at_peak();
     result.counters = runtime.counters();
   }
+  if (result.stopped) return result;
   result.loss_scale = scaler.scale();
-  WeightsWriter writer;
+  hs::io::StateWriter writer;
   parameters.visit_state(writer);
-  writer.write(weights_path, {{"format", std::string(hs::format_name<T>)}, {"program", "halfstep capstone"}});
-  result.sample = hs::train::sample(gpt, parameters, text, "", {.length = 300, .seed = options.seed});
+  hs::io::write_safetensors(weights_path, writer.entries(),
+                            {{"format", std::string(hs::format_name<T>)}, {"program", "halfstep capstone"}});
+  result.sample = hs::train::sample(gpt, parameters, text, "",
+                                    {.length = 300, .seed = options.seed, .should_stop = listeners.should_stop});
+  if (listeners.should_stop()) {  // between the end of training and that of the sample
+    result.stopped = true;
+    save({.iteration = state.iteration,
+          .last = true,
+          .evaluated = true,
+          .loss = result.evaluation.nats_per_token()});
+  }
   return result;
+}
+
+/// The weights of a finished run. @throws hs::FileError if they are not of this model.
+template <class T>
+void load_weights(hs::Parameters<T>& parameters, const std::string& path) {
+  const auto file = hs::io::read_safetensors(path);
+  try {
+    hs::io::TensorReader reader(file, path);
+    parameters.visit_state(reader);
+    reader.finish();
+  } catch (const hs::FileError& error) {
+    hs::core::fail<hs::FileError>(error.what(), " Are weights, tokenizer.txt and config.json of the same run?");
+  }
 }
 
 template <class T>
@@ -190,9 +244,7 @@ hs::train::Evaluation evaluate_model(const Options& options, hs::Runtime& runtim
                                      const std::string& weights_path) {
   hs::Parameters<T> parameters(runtime);
   const hs::nn::Gpt<T> gpt(parameters, gpt_options(options, tokenizer.vocabulary()));
-  WeightsReader reader(weights_path);
-  parameters.visit_state(reader);
-  reader.finish();
+  load_weights(parameters, weights_path);
   hs::Tape tape(runtime);
   auto result = hs::train::evaluate_tokens(gpt, tape, tokens, {.rows = rows});
   result.bytes = tokenizer.count_bytes(tokens.subspan(1));
@@ -206,9 +258,7 @@ std::string sample_model(const Options& options, hs::Runtime& runtime,
                          const std::function<void(std::string_view)>& on_text) {
   hs::Parameters<T> parameters(runtime);
   const hs::nn::Gpt<T> gpt(parameters, gpt_options(options, tokenizer.vocabulary()));
-  WeightsReader reader(weights_path);
-  parameters.visit_state(reader);
-  reader.finish();
+  load_weights(parameters, weights_path);
   hs::Tape tape(runtime);
   return hs::train::sample(gpt, tape, tokenizer, what.prompt,
                            {.length = what.length,
@@ -220,7 +270,7 @@ std::string sample_model(const Options& options, hs::Runtime& runtime,
 /// Compiles all of it for T.
 #define CAPSTONE_FORMAT(T)                                                                          \
   template Trained train_model<T>(const Options&, halfstep::Runtime&, const halfstep::data::Text&,  \
-                                  const std::string&, const Listeners&);                            \
+                                  const std::string&, const std::string&, const Listeners&);        \
   template halfstep::train::Evaluation evaluate_model<T>(                                           \
       const Options&, halfstep::Runtime&, const halfstep::data::Tokenizer&,                         \
       std::span<const std::int32_t>, int, const std::string&);                                      \

@@ -50,6 +50,13 @@ std::span<const Field<Options>> train_fields() {
                &O::recompute},
       Field<O>{"held-out", "share of the text, at its end, that training never sees", &O::held_out},
       Field<O>{"eval-every", "iterations between evaluations; 0: only at the end", &O::eval_every},
+      Field<O>{"patience", "evaluations without a better one that end the run; 0: none do", &O::patience},
+      Field<O>{"plateau-patience", "evaluations without a better one after which the rate falls; 0: it does not",
+               &O::plateau_patience},
+      Field<O>{"plateau-factor", "what the rate is multiplied by then, in (0, 1)", &O::plateau_factor},
+      Field<O>{"checkpoint-every", "iterations between checkpoints; 0: one only where SIGINT or SIGTERM stops the run",
+               &O::checkpoint_every},
+      Field<O>{"keep", "newest checkpoints that stay, besides the best", &O::keep},
       Field<O>{"seed", "of weights, crops, dropout and samples", &O::seed},
       Field<O>{"threads", "0: as many as the process may use", &O::threads},
       Field<O>{"telemetry", "true or false: measure gradients, updates and a step in double at evaluations",
@@ -232,6 +239,12 @@ void check(const Options& o) {
   require(o.steps >= 1, "steps", o.steps, "at least 1");
   require(o.warmup >= 0, "warmup", o.warmup, "0 or more");
   require(o.eval_every >= 0, "eval-every", o.eval_every, "0 or more");
+  require(o.checkpoint_every >= 0, "checkpoint-every", o.checkpoint_every, "0 or more");
+  require(o.keep >= 1, "keep", o.keep, "at least 1");
+  require(o.patience >= 0, "patience", o.patience, "0 or more");
+  require(o.plateau_patience >= 0, "plateau-patience", o.plateau_patience, "0 or more");
+  require(o.plateau_factor > 0.0 && o.plateau_factor < 1.0, "plateau-factor", o.plateau_factor,
+          "a number between 0 and 1");
   require(o.lr >= 0.0F && o.lr < 1e38F, "lr", o.lr, "a finite number of 0 or more");
   require(o.min_lr >= 0.0F && o.min_lr < 1e38F, "min-lr", o.min_lr, "a finite number of 0 or more");
   require(o.weight_decay >= 0.0 && o.weight_decay < 1e38, "weight-decay", o.weight_decay,
@@ -292,9 +305,58 @@ std::span<const std::string_view> preset_names() {
   return names;
 }
 
+namespace {
+
+/// What may differ between a run so far and the rest of it.
+constexpr std::array<std::string_view, 8> free_to_change{
+    "data", "out", "threads", "checkpoint-every", "keep", "preset", "telemetry", "recompute"};
+
+bool may_change(std::string_view name) {
+  return std::find(free_to_change.begin(), free_to_change.end(), name) != free_to_change.end();
+}
+
+Options resumed(const std::string& directory, std::span<const Given> flags) {
+  const std::string path = directory + "/checkpoints/run.json";
+  std::string text;
+  try {
+    text = core::read_whole_file(path);
+  } catch (const FileError& error) {
+    core::fail<FileError>("--resume '", directory, "' is no run that can be resumed: ", error.what(),
+                          " A run that has ended without --checkpoint-every keeps no checkpoints.");
+  }
+  const Options before = from_json(text, path);
+  Options options = before;
+  options.out = directory;
+  for (const Given& flag : flags) {
+    if (flag.name == "resume") continue;
+    if (flag.name == "config" || flag.name == "preset") {
+      core::fail<OptionError>("--resume takes the options of the run; --", flag.name, " has no place beside it");
+    }
+    const auto& field = find<Options>(flag.name, train_fields(), "option", "--");
+    set(options, field, flag.text, core::text("--", flag.name));
+    std::visit(
+        [&](auto member) {
+          if (may_change(flag.name) || options.*member == before.*member) return;
+          core::fail<OptionError>("--", flag.name, " is ", options.*member, ", but the run in '", directory,
+                                  "' was started with ", before.*member,
+                                  ". Leave it out, or start another run with --out.");
+        },
+        field.member);
+    if (flag.name == "out" && flag.text != directory) {
+      core::fail<OptionError>("--out is '", flag.text, "', but --resume '", directory,
+                              "' goes on in that directory. Leave --out out.");
+    }
+  }
+  check(options);
+  return options;
+}
+
+}  // namespace
+
 Options resolve(std::span<const Given> flags) {
   std::optional<std::string> config, preset;
   for (const Given& flag : flags) {
+    if (flag.name == "resume") return resumed(flag.text, flags);
     if (flag.name == "config") config = flag.text;
     if (flag.name == "preset") preset = flag.text;
   }
@@ -362,6 +424,12 @@ std::string to_json(const Options& options) {
     core::fail<OptionError>("--data '", options.data, "' or --out '", options.out,
                             "' is not UTF-8, so config.json cannot hold it. Rename it, or link to it.");
   }
+}
+
+std::string identity_json(const Options& options) {
+  Json json = Json::parse(to_json(options));
+  for (const std::string_view name : free_to_change) json.erase(std::string(name));
+  return json.dump();
 }
 
 Options from_json(std::string_view text, std::string_view source) {

@@ -27,6 +27,10 @@ struct Options {
   float dropout = 0.0F;
   int batch = 8, accumulate = 1;
   std::int64_t steps = 1000, warmup = 100, eval_every = 0;
+  std::int64_t checkpoint_every = 0;
+  int keep = 3;
+  int patience = 0, plateau_patience = 0;
+  double plateau_factor = 0.5;
   float lr = 1e-3F, min_lr = 1e-4F, clip = 1.0F;
   double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, eps = 1e-8;
   double held_out = 0.1;
@@ -62,9 +66,13 @@ struct Given {
   std::string name, text;
 };
 
-/// Values by precedence, checked one by one and against each other. Reads the --config file.
+/// Values by precedence, checked one by one and against each other. Reads the --config file; with
+/// --resume the options of that run, beside which only a few flags may say something else.
 /// @throws halfstep::OptionError or FileError, saying what to do.
 [[nodiscard]] Options resolve(std::span<const Given> flags);
+/// The options that a resumed run must share with the run so far, as JSON: all but where its files
+/// are, how often it saves and how many threads it has, which do not change its results.
+[[nodiscard]] std::string identity_json(const Options& options);
 /// The same for `eval` or `sample`.
 [[nodiscard]] ReadOptions resolve_read(std::span<const Given> flags,
                                        std::span<const Field<ReadOptions>> fields);

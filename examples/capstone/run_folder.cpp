@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "run_folder.hpp"
 
-#include <cerrno>
 #include <system_error>
 #include <utility>
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
+#include <halfstep/io/run.hpp>
 
 namespace capstone {
 
@@ -25,17 +22,7 @@ bool is_there(const fs::path& path) {
 
 }  // namespace
 
-RunFolder::Lock::~Lock() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-bool RunFolder::Lock::take(const fs::path& directory) {
-  descriptor_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  // Where directories cannot be read or locked (some network file systems), runs go unguarded.
-  return descriptor_ < 0 || ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
-}
-
-RunFolder::RunFolder(fs::path directory, std::uintmax_t bytes) : directory_(std::move(directory)) {
+RunFolder::RunFolder(fs::path directory, std::uintmax_t bytes, bool resume) : directory_(std::move(directory)) {
   std::error_code error;
   absolute_ = fs::absolute(directory_).lexically_normal();
   if (!absolute_.has_filename()) absolute_ = absolute_.parent_path();
@@ -57,7 +44,7 @@ RunFolder::RunFolder(fs::path directory, std::uintmax_t bytes) : directory_(std:
                                    : "' is there and is no directory. Name another.");
   }
   // Who holds the lock decides what is removed, so a refusal here leaves even what was made above.
-  if (!lock_.take(directory_)) {
+  if (!lock_.take(directory_.string())) {
     core::fail<FileError>("--out '", directory_.string(),
                           "': another run writes there. Wait for it, or name another directory.");
   }
@@ -76,6 +63,17 @@ RunFolder::RunFolder(fs::path directory, std::uintmax_t bytes) : directory_(std:
                           " bytes, but the run will write about ", bytes,
                           ". Free some space, or name a directory on another disk.");
   }
+  if (!resume && !halfstep::io::find_checkpoints(checkpoints().string()).empty()) {
+    core::fail<FileError>("--out '", directory_.string(), "' has checkpoints of a run. Go on with it by --resume '",
+                          directory_.string(), "', remove '", checkpoints().string(),
+                          "', or name another directory.");
+  }
+  fs::create_directory(checkpoints(), error);
+  if (error) {
+    remove_made();
+    core::fail<FileError>("cannot make '", checkpoints().string(), "': ", error.message(),
+                          ". May this user write there?");
+  }
 }
 
 RunFolder::~RunFolder() {
@@ -85,7 +83,17 @@ RunFolder::~RunFolder() {
     fs::remove(directory_ / (name + ".part"), ignored);
     fs::remove(directory_ / (name + ".part.tmp"), ignored);
   }
+  remove_empty_checkpoints();
   remove_made();
+}
+
+void RunFolder::remove_empty_checkpoints() {
+  if (!halfstep::io::find_checkpoints(checkpoints().string()).empty()) return;
+  std::error_code ignored;
+  for (const char* name : {"run.json", "run.json.tmp", "metrics.jsonl", "metrics.jsonl.tmp"}) {
+    fs::remove(checkpoints() / name, ignored);
+  }
+  fs::remove(checkpoints(), ignored);
 }
 
 // One by one from the inside, and only what is empty: somebody else's files may be there by now.
@@ -101,7 +109,7 @@ std::string RunFolder::part(std::string_view name) {
   return (directory_ / (names_.back() + ".part")).string();
 }
 
-void RunFolder::commit() {
+void RunFolder::commit(bool keep_checkpoints) {
   for (const std::string& name : names_) {
     std::error_code error;
     fs::rename(directory_ / (name + ".part"), directory_ / name, error);
@@ -111,6 +119,11 @@ void RunFolder::commit() {
     }
   }
   committed_ = true;
+  if (keep_checkpoints) return;
+  // The results are there; what cannot be removed now is only in the way.
+  std::error_code ignored;
+  for (const auto& found : halfstep::io::find_checkpoints(checkpoints().string())) fs::remove_all(found.path, ignored);
+  remove_empty_checkpoints();
 }
 
 }  // namespace capstone

@@ -76,7 +76,7 @@ std::string summary_json(const Options& options, const Trained& trained, int thr
     json["telemetry"] = nlohmann::ordered_json::parse(halfstep::train::metrics_line(trained.telemetry));
     json["shadow"] = nlohmann::ordered_json::parse(halfstep::train::metrics_line(trained.shadow));
   }
-  if (!trained.stopped.empty()) json["stopped"] = trained.stopped;
+  if (!trained.ended_by_scaler.empty()) json["stopped"] = trained.ended_by_scaler;
   json["train_seconds"] = trained.train_seconds;
   json["tokens_per_second"] = trained.tokens_per_second;
   json["ms_per_step_median"] = trained.median_step_seconds * 1e3;

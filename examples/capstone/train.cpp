@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include <bit>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include <halfstep/core/file.hpp>
 #include <halfstep/core/runtime.hpp>
@@ -17,6 +20,7 @@
 #include "model.hpp"
 #include "run_folder.hpp"
 #include "scaler.hpp"
+#include "signals.hpp"
 #include "summary.hpp"
 
 namespace capstone {
@@ -28,12 +32,18 @@ namespace {
 
 void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
-/// What the directory will hold: weights, and a bound for the rest.
+/// What the directory will hold: weights, checkpoints, and a bound for the rest.
 std::uintmax_t expected_bytes(const Options& options, std::int64_t parameters) {
   const std::uintmax_t element = options.format == "float" ? 4 : 2;
+  const std::uintmax_t state = element + 8 + (element == 2 ? 4 : 0);  // with two moments and masters
+  // Those that stay, the best, and the one being written.
+  const auto checkpoints = options.checkpoint_every > 0 ? static_cast<std::uintmax_t>(options.keep) + 2 : 1U;
   const auto lines = static_cast<std::uintmax_t>(options.steps);
-  return static_cast<std::uintmax_t>(parameters) * element + 400 * lines + (std::uintmax_t{1} << 17);
+  return static_cast<std::uintmax_t>(parameters) * (element + checkpoints * state) + 800 * lines +
+         (std::uintmax_t{1} << 17);
 }
+
+std::string name_of(int signal) { return signal == SIGINT ? "SIGINT" : "SIGTERM"; }
 
 void report(const Options& options, const Dataset& dataset, const Trained& trained, double ngram) {
   const auto& e = trained.evaluation;
@@ -67,13 +77,14 @@ void report(const Options& options, const Dataset& dataset, const Trained& train
   }
   print(core::text("\nsample:\n", trained.sample, "\n\n"));
   print(core::text("in ", options.out, ": weights.safetensors, tokenizer.txt, config.json, metrics.jsonl, "
-                   "summary.json, sample.txt\nmore: capstone sample --out ", options.out,
+                   "summary.json, sample.txt", options.checkpoint_every > 0 ? ", checkpoints" : "", "\nmore: capstone sample --out ", options.out,
                    " --prompt TEXT\n"));
 }
 
 }  // namespace
 
-void train(const Options& options) {
+void train(const Options& options, bool resume) {
+  listen_for_signals();
   // Everything that can be found wrong with the input is, before the directory is touched.
   static_cast<void>(loss_scale_of(options));
   const Dataset dataset = load_dataset(options);
@@ -93,19 +104,33 @@ void train(const Options& options) {
                      "depend on how micro-batches are distributed\n"));
   }
 
-  RunFolder folder(options.out, expected_bytes(options, parameters));
+  RunFolder folder(options.out, expected_bytes(options, parameters), resume);
   try {
     Trained trained;
     const std::string weights = folder.part("weights.safetensors");
+    const std::string log = (folder.checkpoints() / "metrics.jsonl").string();
+    if (!resume) core::write_file_atomically((folder.checkpoints() / "run.json").string(), config);
     {
-      train_::Metrics metrics(folder.part("metrics.jsonl"));
+      std::optional<train_::Metrics> metrics;
       train_::Progress progress;
       const Listeners listeners{
-          .on_start = [](const std::string& groups) { print(groups); std::fflush(stdout); },
+          .on_start =
+              [&](const Start& start) {
+                print(start.groups);
+                if (resume) {
+                  train_::cut_metrics(log, start.iteration, start.evaluated);
+                  metrics.emplace(log, train_::Metrics::Start::append);
+                  metrics->write(train_::ResumeInfo{.iteration = start.iteration});
+                  print(core::text("resumed after iteration ", start.iteration, "\n"));
+                } else {
+                  metrics.emplace(log);
+                }
+                std::fflush(stdout);
+              },
           .on_step =
               [&](const train_::StepInfo& info) {
                 progress.step(info);
-                metrics.write(info);
+                metrics->write(info);
                 if (!info.applied) {
                   progress.note(core::text("iteration ", info.iteration, " skipped: gradient of '",
                                            info.first_bad, "' is not finite at loss scale ", info.scale));
@@ -114,14 +139,24 @@ void train(const Options& options) {
           .on_evaluate =
               [&](const train_::EvaluationInfo& info) {
                 progress.evaluation(info);
-                metrics.write(info);
+                metrics->write(info);
               },
-          .on_telemetry = [&](const train_::TelemetryInfo& info) { metrics.write(info); },
-          .on_shadow = [&](const train_::Divergence& divergence) { metrics.write(divergence); }};
+          .on_telemetry = [&](const train_::TelemetryInfo& info) { metrics->write(info); },
+          .on_shadow = [&](const train_::Divergence& divergence) { metrics->write(divergence); },
+          .before_save = [&] { metrics->sync(); },
+          .on_note = [&](std::string_view line) { progress.note(line); },
+          .should_stop = [] { return signal_that_came() != 0; }};
       trained = halfstep::with_format(options.format, [&]<class T> {
-        return train_model<T>(options, runtime, text, weights, listeners);
+        return train_model<T>(options, runtime, text, folder.checkpoints().string(), weights, listeners);
       });
     }
+    if (trained.stopped) {
+      throw Interrupted(core::text("stopped by ", name_of(signal_that_came()), " after iteration ",
+                                   trained.iterations, " of ", options.steps, "; to go on: capstone train --resume ",
+                                   options.out),
+                        signal_that_came());
+    }
+    core::write_file_atomically(folder.part("metrics.jsonl"), core::read_whole_file(log));
     const double ngram = ngram_of(dataset).bits_per_byte();
     const double floor = dataset.grammar ? dataset.grammar->entropy_per_character() : 0.0;
     core::write_file_atomically(folder.part("tokenizer.txt"), text.tokenizer().serialise());
@@ -130,9 +165,9 @@ void train(const Options& options) {
     core::write_file_atomically(folder.part("summary.json"),
                                 summary_json(stored, trained, runtime.threads(), text.vocabulary(),
                                              text.hash(), ngram, floor));
-    folder.commit();
+    folder.commit(options.checkpoint_every > 0);
     report(options, dataset, trained, ngram);
-    if (!trained.stopped.empty()) throw RunFailed("stopped at " + trained.stopped);
+    if (!trained.ended_by_scaler.empty()) throw RunFailed("stopped at " + trained.ended_by_scaler);
     const auto& e = trained.evaluation;
     if (dataset.grammar && leaked(e.nats_per_token(), e.standard_error, floor)) {
       throw RunFailed(core::text("the held-out loss ", e.nats_per_token(), " is below the floor ", floor,

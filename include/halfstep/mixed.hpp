@@ -17,3 +17,4 @@
 #include <halfstep/mixed/sums.hpp>
 #include <halfstep/mixed/underflow.hpp>
 #include <halfstep/mixed/unscaled.hpp>
+#include <halfstep/mixed/weight_average.hpp>

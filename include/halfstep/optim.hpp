@@ -10,5 +10,6 @@
 #include <halfstep/optim/lamb.hpp>
 #include <halfstep/optim/moments.hpp>
 #include <halfstep/optim/optimizer.hpp>
+#include <halfstep/optim/plateau.hpp>
 #include <halfstep/optim/sgd.hpp>
 #include <halfstep/optim/warmup_cosine.hpp>

@@ -104,7 +104,7 @@ case $case in
     before=$(state)
     "$capstone" $(train "$out") --steps 300 --width 32 --batch 16 > "$work/stdout" 2> "$work/stderr" &
     run=$!
-    while [ ! -s "$out/metrics.jsonl.part" ] && kill -0 $run 2> /dev/null; do :; done
+    while [ ! -s "$out/checkpoints/metrics.jsonl" ] && kill -0 $run 2> /dev/null; do :; done
     dd if=/dev/zero of="$work/disk/filler" bs=4k 2> /dev/null
     wait $run
     got=$?
@@ -191,7 +191,7 @@ case $case in
     # come to runs/ since stays.
     "$capstone" $(train "$work/runs/a") --steps 3000 > /dev/null 2> "$work/first" &
     run=$!
-    while [ ! -e "$work/runs/a/metrics.jsonl.part" ] && kill -0 $run 2> /dev/null; do :; done
+    while [ ! -e "$work/runs/a/checkpoints/metrics.jsonl" ] && kill -0 $run 2> /dev/null; do :; done
     refuses 2 "another run writes there" -- $(train "$work/runs/a")
     mkdir "$work/runs/b" "$work/runs/a/weights.safetensors"
     echo results > "$work/runs/b/file"
@@ -206,7 +206,7 @@ case $case in
     "$capstone" $(train "$work/run") --layers 2 > /dev/null 2>&1 || fail "the run itself"
     out=$work/run
     sed -i 's/"layers": 2/"layers": 1/' "$out/config.json"
-    refuses 2 "tensors" "Are all three of the same run?" -- eval --out "$out"
+    refuses 2 "tensors" "of the same run?" -- eval --out "$out"
     ;;
   non_finite_weights)
     "$capstone" $(train "$work/run") > /dev/null 2>&1 || fail "the run itself"

@@ -134,6 +134,51 @@ TEST_F(File, NothingCanBeWrittenAfterACommit) {
   EXPECT_THROW(file.commit(), StateError);
 }
 
+TEST_F(File, ADirectoryTakesANameThatIsFreeOrAnothers) {
+  const auto make = [&](const char* name, const char* content) {
+    fs::create_directory(path(name));
+    core::write_file_atomically(path(name) + "/a", content);
+  };
+  make("new", "1");
+  EXPECT_FALSE(core::move_directory(path("new"), path("it")));
+  EXPECT_EQ(core::read_whole_file(path("it") + "/a"), "1");
+  EXPECT_FALSE(fs::exists(path("new")));
+  make("new", "2");
+  EXPECT_TRUE(core::move_directory(path("new"), path("it")));
+  EXPECT_EQ(core::read_whole_file(path("it") + "/a"), "2");
+  EXPECT_EQ(core::read_whole_file(path("new") + "/a"), "1") << "the old one has the other name";
+  EXPECT_NE(message<FileError>([&] { core::move_directory(path("no"), path("it")); }).find("cannot exchange '" + path("no")),
+            std::string::npos);
+  EXPECT_NE(message<FileError>([&] { core::move_directory(path("no"), path("other")); }).find("cannot give '" + path("no")),
+            std::string::npos);
+  EXPECT_NE(message<FileError>([&] { core::sync_directory(path("no")); }).find("cannot sync '" + path("no")),
+            std::string::npos);
+}
+
+TEST_F(File, ALockIsHeldByOneUntilItEnds) {
+  core::DirectoryLock second;
+  {
+    core::DirectoryLock first;
+    EXPECT_TRUE(first.take(folder));
+    EXPECT_FALSE(core::DirectoryLock().take(folder));
+  }
+  EXPECT_TRUE(second.take(folder));
+  EXPECT_EQ(files(), 0U);
+}
+
+TEST_F(File, SmallPiecesAreGatheredAndNoneIsLost) {
+  std::string wanted;
+  core::AtomicFile file(path("a"));
+  for (std::size_t n : {1U, 65'535U, 1U, 65'536U, 7U, 200'000U, 0U, 30'000U, 30'000U, 30'000U}) {
+    std::string piece(n, '\0');
+    for (std::size_t i = 0; i < n; ++i) piece[i] = static_cast<char>((i + wanted.size()) * 31 % 256);
+    file.write(piece);
+    wanted += piece;
+  }
+  file.commit();
+  EXPECT_EQ(core::read_whole_file(path("a")), wanted);
+}
+
 TEST_F(File, APathWithoutAFolderIsTheCurrentOne) {
   const fs::path before = fs::current_path();
   fs::current_path(folder);

@@ -109,8 +109,67 @@ TEST(Fit, CallsItsHooksAndStopsWhenAsked) {
        .on_evaluate = [&](const EvaluationInfo& info) { evaluations.push_back(info.iteration); },
        .should_stop = [&] { return steps.size() == 7; }});
   EXPECT_EQ(steps, (std::vector<std::int64_t>{0, 1, 2, 3, 4, 5, 6}));
-  EXPECT_EQ(evaluations, (std::vector<std::int64_t>{3, 6, 7}));
+  EXPECT_EQ(evaluations, (std::vector<std::int64_t>{3, 6}));
   EXPECT_EQ(result.iterations, 7);
+  EXPECT_TRUE(result.stopped);
+}
+
+// Whatever is asked the n-th time whether to stop: what it had begun is dropped, and done by the rest.
+TEST(Fit, StopsWithinAWindowAndAnEvaluationAndGoesOn) {
+  FitOptions options = few;
+  options.evaluate_every = 4;
+  struct Log {
+    std::vector<double> losses;
+    std::vector<std::int64_t> evaluations, saves;
+    std::uint64_t hash = 0;
+    bool stopped = false;
+    double train_loss = 0.0;
+  };
+  const auto run = [&](int stop_at) {
+    Setting<hs::fp16> s;
+    hs::mixed::LossScaler scaler({.initial = 0x1p20F, .interval = 3});
+    hs::mixed::GradientAccumulator<hs::fp16> accumulator(s.parameters, scaler);
+    hs::mixed::MasterWeights<hs::optim::AdamW, hs::fp16> optimizer(s.parameters, {});
+    hs::Tape tape(s.runtime);
+    hs::train::FitState state{.plateau = hs::optim::Plateau({.factor = 0.5, .patience = 0})};
+    Log log;
+    int asked = 0;
+    const hs::train::Hooks hooks{.on_step = [&](const StepInfo& info) { log.losses.push_back(info.loss); },
+                                 .on_evaluate = [&](const EvaluationInfo& info) {
+                                   log.losses.push_back(info.evaluation.nats);
+                                   log.evaluations.push_back(info.iteration);
+                                 },
+                                 .on_save_point = [&](const hs::train::SavePoint& at) {
+                                   log.saves.push_back(at.iteration);
+                                 },
+                                 .should_stop = [&] { return ++asked == stop_at; }};
+    for (int part = 0; part < 2; ++part) {
+      const auto result =
+          hs::train::fit(s.gpt, tape, optimizer, accumulator, scaler, s.text, options, hooks, state);
+      log.hash = result.weights_hash;
+      log.train_loss = result.train_loss;
+      EXPECT_EQ(result.micro_batches, 2 * result.iterations);
+      if (!result.stopped) break;
+      log.stopped = true;
+      EXPECT_EQ(log.saves.back(), state.iteration) << "there is a save point where it stopped";
+      EXPECT_FALSE(accumulator.window_open());
+    }
+    EXPECT_EQ(state.iteration, 12);
+    return log;
+  };
+  const Log whole = run(-1);
+  EXPECT_FALSE(whole.stopped);
+  EXPECT_EQ(whole.evaluations, (std::vector<std::int64_t>{4, 8, 12}));
+  int stops = 0;
+  for (int stop_at = 1; stop_at < 1000; stop_at += 7, ++stops) {
+    const Log log = run(stop_at);
+    if (!log.stopped) break;
+    EXPECT_EQ(log.losses, whole.losses) << stop_at;
+    EXPECT_EQ(log.hash, whole.hash) << stop_at;
+    EXPECT_EQ(log.train_loss, whole.train_loss);
+    EXPECT_EQ(log.evaluations, whole.evaluations);
+  }
+  EXPECT_GT(stops, 5);
 }
 
 TEST(Fit, EvaluatesOnceAtTheEndAndDoesNotChangeTheRunByIt) {
@@ -192,8 +251,8 @@ TEST(Fit, EndsWhereTheScalerSaysThatItsFloorIsReached) {
   EXPECT_EQ(stopped.iterations, 3);  // 2^62, 2^61, and at 2^60 it ends
   EXPECT_EQ(stopped.skipped, 3);
   EXPECT_EQ(stopped.steps, 0);
-  EXPECT_THAT(stopped.stopped, testing::StartsWith("iteration 2: in '"));
-  EXPECT_THAT(stopped.stopped, HasSubstr("the gradient overflows with the loss scale at its minimum, 1.15292"));
+  EXPECT_THAT(stopped.ended_by_scaler, testing::StartsWith("iteration 2: in '"));
+  EXPECT_THAT(stopped.ended_by_scaler, HasSubstr("the gradient overflows with the loss scale at its minimum, 1.15292"));
   EXPECT_TRUE(std::isfinite(stopped.held_out));  // the weights are as good as they were
   static_cast<void>(run(hs::mixed::AtFloor::stay, message));
   EXPECT_THAT(message, HasSubstr("skipped 10 times in a row"));

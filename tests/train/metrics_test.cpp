@@ -87,6 +87,42 @@ TEST(Metrics, EachLineIsInTheFileAtOnceAndAppendKeepsWhatIsThere) {
   std::remove(path.c_str());
 }
 
+TEST(CutMetrics, KeepsWhatTheCheckpointIncludesAndNoHalfLine) {
+  const std::string path = testing::TempDir() + "cut_metrics_test.jsonl";
+  const auto step = [](std::int64_t iteration) {
+    StepInfo info = some_step();
+    info.iteration = iteration;
+    return hs::train::metrics_line(info);
+  };
+  const auto evaluation = [](std::int64_t iteration) {
+    hs::train::EvaluationInfo info;
+    info.iteration = iteration;
+    return hs::train::metrics_line(info);
+  };
+  const std::string resume = hs::train::metrics_line(hs::train::ResumeInfo{.iteration = 2});
+  EXPECT_EQ(resume, "{\"schema\":1,\"kind\":\"resume\",\"iteration\":2}\n");
+  const std::string before = step(0) + step(1);
+  const std::string whole = before + evaluation(2) + resume + step(2) + step(3);
+  const auto cut = [&](const std::string& text, std::int64_t iteration, bool evaluated) {
+    hs::core::write_file_atomically(path, text);
+    hs::train::cut_metrics(path, iteration, evaluated);
+    return hs::core::read_whole_file(path);
+  };
+  EXPECT_EQ(cut(whole, 4, false), whole);
+  EXPECT_EQ(cut(whole, 3, false), before + evaluation(2) + resume + step(2));
+  EXPECT_EQ(cut(whole, 2, true), before + evaluation(2) + resume);
+  EXPECT_EQ(cut(whole, 2, false), before) << "the evaluation is done anew";
+  EXPECT_EQ(cut(whole, 0, false), "");
+  EXPECT_EQ(cut(before + step(2).substr(0, 30), 9, true), before);
+  EXPECT_EQ(cut(before + "garbage\n" + step(2), 9, true), before);
+  for (std::size_t n = 0; n < before.size(); n += 13) {  // a kill in the middle of any line
+    EXPECT_EQ(cut(before.substr(0, n), 9, true), n < step(0).size() ? "" : step(0));
+  }
+  std::remove(path.c_str());
+  hs::train::cut_metrics(path, 2, true);  // nothing there, nothing done
+  EXPECT_THROW(static_cast<void>(hs::core::read_whole_file(path)), hs::FileError);
+}
+
 TEST(Metrics, SaysWhichFileCannotBeWritten) {
   try {
     Metrics metrics("/no-such-folder/metrics.jsonl");

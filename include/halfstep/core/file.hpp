@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Whole files read, and whole files written so that nothing half-written ever bears their name.
-// Stands in core because data, io and train all need it. Not for: appending to logs, formats.
+// Whole files read, and whole files written so that nothing half-written ever bears their name; the
+// same for a directory. Stands in core because data, io and train all need it.
+// Not for: appending to logs, formats.
 #pragma once
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -91,6 +93,18 @@ class Descriptor {
   return bytes;
 }
 
+/// Makes the names within a directory survive a power cut.
+/// @throws FileError with the path and the system's cause.
+inline void sync_directory(const std::string& path) {
+  const detail::Descriptor descriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  int error = descriptor.get() < 0 ? errno : 0;
+  // Some file systems cannot sync a directory and say EINVAL; they order renames themselves.
+  if (error == 0 && ::fsync(descriptor.get()) != 0 && errno != EINVAL) error = errno;
+  if (error != 0) {
+    fail<FileError>("sync_directory: cannot sync '", path, "': ", detail::cause(error));
+  }
+}
+
 /// A file that appears under its name whole, at commit(), or not at all.
 ///
 /// The bytes go to `path` + ".tmp" beside it, are synced, and the name is moved over the old file,
@@ -112,14 +126,15 @@ class AtomicFile {
     if (open_) ::unlink(temporary_.c_str());
   }
 
+  /// Small pieces are gathered, so an error may come with a later one or with commit().
   void write(std::string_view bytes) {
     require_open();
-    while (!bytes.empty()) {
-      const ssize_t put = ::write(file_.get(), bytes.data(), bytes.size());
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) give_up("write", errno);
-      bytes.remove_prefix(static_cast<std::size_t>(put));
-      written_ += put;
+    constexpr std::size_t enough = 1 << 16;
+    if (gathered_.size() + bytes.size() >= enough) flush();
+    if (bytes.size() >= enough) {
+      put(bytes);
+    } else {
+      gathered_ += bytes;
     }
   }
   void write(const void* bytes, std::size_t size) {
@@ -130,6 +145,7 @@ class AtomicFile {
   /// new file has its name already and is whole, but may be the old one again after a power cut.
   void commit() {
     require_open();
+    flush();
     if (::fsync(file_.get()) != 0) give_up("sync", errno);
     if (const int error = file_.close(); error != 0) give_up("close", error);
     if (::rename(temporary_.c_str(), path_.c_str()) != 0) give_up("rename", errno);
@@ -150,6 +166,19 @@ class AtomicFile {
   void require_open() const {
     if (!open_) fail<StateError>("AtomicFile: '", path_, "' is written or given up already");
   }
+  void flush() {
+    put(gathered_);
+    gathered_.clear();
+  }
+  void put(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t count = ::write(file_.get(), bytes.data(), bytes.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) give_up("write", errno);
+      bytes.remove_prefix(static_cast<std::size_t>(count));
+      written_ += count;
+    }
+  }
   [[noreturn]] void give_up(std::string_view what, int error) {
     if (open_) ::unlink(temporary_.c_str());
     open_ = false;
@@ -158,20 +187,18 @@ class AtomicFile {
   }
   void sync_folder() const {
     const std::size_t slash = path_.rfind('/');
-    const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
-    detail::Descriptor descriptor(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    int error = descriptor.get() < 0 ? errno : 0;
-    // Some file systems cannot sync a folder and say EINVAL; they order the rename themselves.
-    if (error == 0 && ::fsync(descriptor.get()) != 0 && errno != EINVAL) error = errno;
-    if (error != 0) {
-      fail<FileError>("AtomicFile: '", path_, "' is written, but its folder could not be synced: ",
-                      detail::cause(error));
+    try {
+      sync_directory(slash == std::string::npos ? "." : path_.substr(0, slash + 1));
+    } catch (const FileError& error) {
+      fail<FileError>("AtomicFile: '", path_, "' is written, but its folder is not safe yet: ",
+                      error.what());
     }
   }
 
   std::string path_;
   std::string temporary_;
   detail::Descriptor file_;
+  std::string gathered_;
   std::int64_t written_ = 0;
   bool open_ = false;
 };
@@ -182,5 +209,59 @@ inline void write_file_atomically(const std::string& path, std::string_view byte
   file.write(bytes);
   file.commit();
 }
+
+/// Gives the directory `from` the name `to` beside it, in one step, and syncs the folder that holds
+/// them. A directory that had the name has `from` afterwards: whoever needs no old one removes that.
+/// True if there was one.
+///
+/// At every moment `to` is the old directory or the new one, whole; where the file system cannot
+/// exchange two names there is a moment with neither.
+/// @throws FileError with the paths and the system's cause.
+inline bool move_directory(const std::string& from, const std::string& to) {
+  const auto rename = [&](const std::string& a, const std::string& b) {
+    if (::rename(a.c_str(), b.c_str()) != 0) {
+      fail<FileError>("move_directory: cannot give '", a, "' the name '", b,
+                      "': ", detail::cause(errno));
+    }
+  };
+  struct stat status{};
+  const bool replaces = ::lstat(to.c_str(), &status) == 0;
+  if (!replaces) {
+    rename(from, to);
+  } else if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) != 0) {
+    if (errno != EINVAL && errno != ENOSYS) {
+      fail<FileError>("move_directory: cannot exchange '", from, "' and '", to,
+                      "': ", detail::cause(errno));
+    }
+    const std::string old = from + ".old";
+    rename(to, old);
+    rename(from, to);
+    rename(old, from);
+  }
+  const std::size_t slash = to.rfind('/');
+  sync_directory(slash == std::string::npos ? "." : to.substr(0, slash + 1));
+  return replaces;
+}
+
+/// Keeps other processes that ask for the same out of a directory, as long as it lives. Held on the
+/// directory itself, so that no file is left behind, and a kill releases it.
+class DirectoryLock {
+ public:
+  DirectoryLock() = default;
+  DirectoryLock(const DirectoryLock&) = delete;
+  DirectoryLock& operator=(const DirectoryLock&) = delete;
+  ~DirectoryLock() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  /// False if another holds it. Where directories cannot be opened or locked (some network file
+  /// systems) nobody is kept out.
+  [[nodiscard]] bool take(const std::string& directory) {
+    descriptor_ = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return descriptor_ < 0 || ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+  }
+
+ private:
+  int descriptor_ = -1;
+};
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::core

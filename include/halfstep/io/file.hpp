@@ -9,7 +9,10 @@
 namespace halfstep::inline HALFSTEP_CONFIG::io {
 
 using core::AtomicFile;
+using core::DirectoryLock;
+using core::move_directory;
 using core::read_whole_file;
+using core::sync_directory;
 using core::write_file_atomically;
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::io

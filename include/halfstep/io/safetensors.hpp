@@ -25,6 +25,7 @@
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
 #include <halfstep/core/file.hpp>
+#include <halfstep/io/byte_hash.hpp>
 #include <halfstep/io/detail/safetensors_header.hpp>
 #include <halfstep/numeric/dtype.hpp>
 
@@ -155,18 +156,24 @@ inline std::string shape_text(std::span<const std::int64_t> shape) {
   return out + json;
 }
 
-/// Writes a safetensors file by core::AtomicFile: on any failure the old file is as it was.
-/// The same entries and metadata give the same bytes, in whatever order they come.
+/// Writes a safetensors file by core::AtomicFile: on any failure the old file is as it was. Returns
+/// its size and hash. The same entries and metadata give the same bytes, in whatever order they come.
 /// Memory: the header; tensors go from their bytes to the file.
 /// @throws FileError as safetensors_header, or with the system's cause.
 /// Source: github.com/huggingface/safetensors, format of version 0.3 on; tensor order as there.
-inline void write_safetensors(const std::string& path, std::vector<TensorEntry> entries,
-                              const Metadata& metadata = {}) {
+inline ByteHash write_safetensors(const std::string& path, std::vector<TensorEntry> entries,
+                                  const Metadata& metadata = {}) {
   const std::string header = safetensors_header(entries, metadata, path);
   core::AtomicFile file(path);
-  file.write(header);
-  for (const TensorEntry& entry : entries) file.write(entry.bytes.data(), entry.bytes.size());
+  ByteHash hash;
+  const auto write = [&](std::span<const std::byte> bytes) {
+    file.write(bytes.data(), bytes.size());
+    hash.add(bytes);
+  };
+  write(std::as_bytes(std::span(header)));
+  for (const TensorEntry& entry : entries) write(entry.bytes);
   file.commit();
+  return hash;
 }
 
 /// A safetensors file in memory, checked whole. Owns the bytes that its entries view; movable.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -26,6 +27,7 @@ namespace halfstep::inline HALFSTEP_CONFIG::train {
 struct EvaluateOptions {
   int length = 0;  ///< tokens of a window; 0: the model's context
   int rows = 8;    ///< windows at a time; memory and speed depend on it, the result does not
+  std::function<bool()> should_stop{};  ///< asked before each batch; true: Stopped is thrown
 };
 
 namespace detail {
@@ -77,7 +79,8 @@ template <class Model>
 ///   tape    begun here, recording nothing: no dropout, no gradients
 ///
 /// The sum is over tokens in their order and in double, whatever `rows` is.
-/// @throws DataError for fewer than two tokens or one that the model does not know.
+/// @throws DataError for fewer than two tokens or one that the model does not know; Stopped if
+/// options.should_stop says so.
 template <class Model>
 [[nodiscard]] Evaluation evaluate_tokens(const Model& model, Tape& tape,
                                          std::span<const std::int32_t> tokens,
@@ -95,6 +98,9 @@ template <class Model>
   detail::Clusters clusters;
   const auto full = static_cast<std::size_t>(length);
   for (std::size_t w = 0; w < windows.size();) {
+    if (options.should_stop && options.should_stop()) {
+      core::fail<Stopped>("evaluate: stopped before window ", w, " of ", windows.size());
+    }
     // Windows of one length lie one after the other in the tokens, so a batch of them is a range.
     std::size_t rows = 1;
     while (windows[w].inputs.size() == full && rows < static_cast<std::size_t>(options.rows) &&

@@ -36,6 +36,7 @@
 #include <halfstep/tensor/hash.hpp>
 #include <halfstep/tensor/parameters.hpp>
 #include <halfstep/train/evaluate.hpp>
+#include <halfstep/train/fit_state.hpp>
 #include <halfstep/train/step_info.hpp>
 #include <halfstep/train/telemetry.hpp>
 
@@ -61,12 +62,19 @@ struct FitOptions {
 struct Hooks {
   std::function<void(const StepInfo&)> on_step{};
   std::function<void(const EvaluationInfo&)> on_evaluate{};
-  std::function<bool()> should_stop{};   ///< asked before each iteration; true ends the run there
-  /// Of the window before each evaluation. Where it is empty, nothing is measured and nothing paid.
+  /// Of the window before each evaluation, and of the last. Where it is empty, nothing is measured and
+  /// nothing paid.
   std::function<void(const TelemetryInfo&)> on_telemetry{};
+  /// Called where a run can be saved: when an iteration and the evaluation after it are done, and
+  /// where should_stop ends the run. The state that fit was given is then the run's.
+  std::function<void(const SavePoint&)> on_save_point{};
+  /// Asked before each micro-batch and each batch of an evaluation. True ends the run there: a window
+  /// or an evaluation that has begun is dropped, and done anew by whoever resumes.
+  std::function<bool()> should_stop{};
 };
 
 struct FitResult {
+  bool stopped = false;             ///< should_stop ended the run: the figures are those so far
   std::int64_t iterations = 0;
   std::int64_t steps = 0;           ///< updates applied, all the optimizer's, earlier ones included
   std::int64_t skipped = 0;
@@ -76,14 +84,16 @@ struct FitResult {
   double held_out = 0.0;            ///< nats a token, of the last evaluation
   Evaluation evaluation{};          ///< all of it
   mixed::Underflow underflow{};     ///< of the last window's gradient
+  std::uint64_t weights_hash = 0;   ///< of the weights in full precision, see tensor/hash.hpp
+  // The rest is of this call alone; what is above is of the whole run, before a resume as well.
   double train_seconds = 0.0;       ///< of windows and updates, without evaluations and hooks
   double median_step_seconds = 0.0; ///< of one window with its update
   std::uint64_t flops = 0;          ///< useful operations of windows and updates, counted in kernels
-  std::uint64_t weights_hash = 0;   ///< of the weights in full precision, see tensor/hash.hpp
-  std::string stopped{};            ///< why the loss scaler ended the run early; empty if it did not
+  std::int64_t tokens_here = 0;     ///< targets trained on
+  std::string ended_by_scaler{};    ///< why the loss scaler ended the run early; empty if it did not
 
   [[nodiscard]] double tokens_per_second() const {
-    return train_seconds > 0.0 ? static_cast<double>(tokens) / train_seconds : 0.0;
+    return train_seconds > 0.0 ? static_cast<double>(tokens_here) / train_seconds : 0.0;
   }
 };
 
@@ -125,34 +135,25 @@ inline void check(const FitOptions& options) {
                            "loss scale.");
 }
 
-/// Keeps the last losses and every step's time.
-struct History {
-  std::vector<double> losses, seconds;
-
-  [[nodiscard]] double recent_loss() const {
-    const std::size_t n = std::min<std::size_t>(losses.size(), 50);
-    double sum = 0.0;
-    for (std::size_t i = losses.size() - n; i < losses.size(); ++i) sum += losses[i];
-    return n == 0 ? 0.0 : sum / static_cast<double>(n);
-  }
-  [[nodiscard]] double median_seconds() {
-    if (seconds.empty()) return 0.0;
-    const auto middle = seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2);
-    std::nth_element(seconds.begin(), middle, seconds.end());
-    return *middle;
-  }
-};
+[[nodiscard]] inline double median(std::vector<double> values) {
+  if (values.empty()) return 0.0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
 
 }  // namespace detail
 
-/// Runs iterations `first_iteration` to `options.steps` - 1, then evaluates. Windows, crops and
-/// dropout are keyed by the iteration, learning rates by optimizer.steps(). `underflow` is measured
-/// in the last of these iterations, so it stays 0 when should_stop ends the run.
+/// Runs iterations state.iteration to `options.steps` - 1, then evaluates. Windows, crops and dropout
+/// are keyed by the iteration, learning rates by optimizer.steps(). `underflow` is measured in the last
+/// of these iterations, so it stays 0 where none is run or the run ends before it.
 ///
 ///   model        model(tape, inputs) gives logits [rows, length, vocabulary], as nn::Gpt does; a
 ///                lambda around a model may do more
 ///   tape         of the same Runtime as the parameters
 ///   accumulator  of the same parameters, made with `scaler`
+///   state        new, or restored together with parameters, optimizer and scaler: then the rest of
+///                the run has the bits that it would have had
 ///
 /// A loss or gradient that is not finite ends the run, unless the loss scale is dynamic: then the
 /// update is skipped, the scale falls, and only `most_skips` skips in a row end it. A scaler that asks
@@ -163,43 +164,73 @@ struct History {
 template <class Model, class T, class Optimizer>
 FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
               mixed::GradientAccumulator<T>& accumulator, const mixed::LossScaler& scaler,
-              const data::Text& text, const FitOptions& options = {}, const Hooks& hooks = {},
-              std::int64_t first_iteration = 0) {
+              const data::Text& text, const FitOptions& options, const Hooks& hooks,
+              FitState& state) {
   detail::check(options);
   const int length = detail::length_of(model, options.length, "fit");
   text.require_context(length);
   const optim::WarmupCosine schedule{options.lr, options.min_lr, options.warmup, options.steps};
   const auto start = detail::Clock::now();
-  detail::History history;
+  std::vector<double> seconds;
   FitResult result;
   data::Batch batch;
-  int skips_in_a_row = 0;
   // Of an optimizer that shows its weights in full precision, as MasterWeights does.
   constexpr bool shows_weights =
       requires(Optimizer & o, tensor::StateHash & visitor) { o.visit_weights(visitor); };
   std::optional<mixed::LostUpdates<T>> lost_updates;
   if (shows_weights && hooks.on_telemetry) lost_updates.emplace(accumulator.parameters());
 
-  const auto evaluate_now = [&](std::int64_t done) {
-    EvaluationInfo info{.iteration = done, .iterations = options.steps, .step = optimizer.steps()};
-    info.evaluation = evaluate(model, tape, text, {.length = length, .rows = detail::evaluation_rows(options)});
-    info.seconds = detail::seconds_since(start);
-    result.evaluation = info.evaluation;
+  const auto nats_per_token = [&] {
     // Under the house's floating-point environment, as every figure that runs are compared by.
+    double nats = 0.0;
     tape.runtime().compute().parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
-      result.held_out = info.evaluation.nats_per_token();
+      nats = state.evaluation.nats_per_token();
     });
-    if (hooks.on_evaluate) hooks.on_evaluate(info);
+    return nats;
+  };
+  const auto done = [&] {
+    return state.iteration >= options.steps || state.stopping.stop() || !result.ended_by_scaler.empty();
   };
 
-  std::int64_t iteration = first_iteration;
-  std::int64_t evaluated = -1;
-  for (; iteration < options.steps; ++iteration) {
-    if (hooks.should_stop && hooks.should_stop()) break;
+  const auto evaluate_now = [&] {
+    EvaluationInfo info{
+        .iteration = state.iteration, .iterations = options.steps, .step = optimizer.steps()};
+    info.evaluation = evaluate(model, tape, text,
+                               {.length = length,
+                                .rows = detail::evaluation_rows(options),
+                                .should_stop = hooks.should_stop});
+    info.seconds = detail::seconds_since(start);
+    state.evaluation = info.evaluation;
+    state.evaluated = state.iteration;
+    info.improved = state.stopping.observe(nats_per_token(), state.iteration);
+    if (state.plateau) state.plateau->observe(nats_per_token());
+    if (hooks.on_evaluate) hooks.on_evaluate(info);
+  };
+  const auto save_point = [&](bool last) {
+    if (!hooks.on_save_point) return;
+    const bool evaluated = state.evaluated == state.iteration;
+    hooks.on_save_point({.iteration = state.iteration,
+                         .last = last,
+                         .evaluated = evaluated,
+                         .improved = evaluated && state.stopping.best_iteration() == state.iteration,
+                         .loss = nats_per_token()});
+  };
+  // The evaluation that is due after the windows done so far, also where a stop came before it.
+  const auto settle = [&](bool stepped) {
+    const bool due = state.evaluated != state.iteration && state.iteration > 0 &&
+                     (done() || (options.evaluate_every > 0 &&
+                                 state.iteration % options.evaluate_every == 0));
+    if (due) evaluate_now();
+    if (due || stepped) save_point(done());
+  };
+
+  const auto one_iteration = [&] {
+    const std::int64_t iteration = state.iteration;
     const auto began = detail::Clock::now();
     const std::uint64_t flops_before = tape.runtime().counters().flops;
     StepInfo info{.iteration = iteration, .iterations = options.steps};
     info.lr = schedule(optimizer.steps());
+    if (state.plateau) info.lr = (*state.plateau)(info.lr);
     const bool evaluates = options.evaluate_every > 0 && (iteration + 1) % options.evaluate_every == 0;
     const bool measures = hooks.on_telemetry && (evaluates || iteration + 1 == options.steps);
     TelemetryInfo telemetry;
@@ -213,10 +244,10 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
                                        .rows = options.rows,
                                        .targets_per_row = length});
       for (const MicroBatch& micro : window) {
+        if (hooks.should_stop && hooks.should_stop()) core::fail<Stopped>("fit: stopped");
         text.batch(micro, length, batch);
         tape.begin(micro);
         window.backward(tape, cross_entropy(model(tape, batch.inputs), batch.targets));
-        ++result.micro_batches;
       }
       info.scale = scaler.scale();
       auto gradients = std::move(window).unscale();
@@ -235,26 +266,31 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
       info.applied = outcome.applied;
       info.first_bad = outcome.first_bad;
     }
-    skips_in_a_row = info.applied ? 0 : skips_in_a_row + 1;
-    const bool stops = outcome.scale_change == optim::ScaleChange::stop;
+    state.skips_in_a_row = info.applied ? 0 : state.skips_in_a_row + 1;
+    if (outcome.scale_change == optim::ScaleChange::stop) {
+      result.ended_by_scaler =
+          core::text("iteration ", iteration, ": in '", info.first_bad, "' ", scaler.floor_text());
+    }
     if (!info.applied) {
-      ++result.skipped;
-      if (stops) {
-        result.stopped = core::text("iteration ", iteration, ": in '", info.first_bad, "' ", scaler.floor_text());
-      } else if (!scaler.dynamic() || skips_in_a_row >= options.most_skips) {
+      ++state.skipped;
+      if (result.ended_by_scaler.empty() &&
+          (!scaler.dynamic() || state.skips_in_a_row >= options.most_skips)) {
         detail::fail_non_finite("gradient", info.norm, info,
                                 core::text(" in '", info.first_bad, "', the update of which was skipped ",
-                                           skips_in_a_row, " times in a row"));
+                                           state.skips_in_a_row, " times in a row"));
       }
     }
     info.step = optimizer.steps();
     info.step_seconds = detail::seconds_since(began);
     info.seconds = detail::seconds_since(start);
-    result.tokens += info.tokens;
+    state.micro_batches += options.accumulate;
+    state.tokens += info.tokens;
+    result.tokens_here += info.tokens;
     result.flops += tape.runtime().counters().flops - flops_before;
     result.train_seconds += info.step_seconds;
-    if (info.applied) history.losses.push_back(info.loss);
-    history.seconds.push_back(info.step_seconds);
+    if (info.applied) state.losses.push(info.loss);
+    seconds.push_back(info.step_seconds);
+    state.iteration = iteration + 1;
     if (hooks.on_step) hooks.on_step(info);
     if (measures) {
       if constexpr (shows_weights) {  // those of a double model as if they were floats
@@ -266,30 +302,46 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
       telemetry.scale = info.scale;
       hooks.on_telemetry(telemetry);
     }
-    if (stops) {
-      ++iteration;
-      break;
+  };
+
+  try {
+    settle(false);
+    while (!done()) {
+      one_iteration();
+      settle(true);
     }
-    if (evaluates) {
-      evaluate_now(iteration + 1);
-      evaluated = iteration + 1;
-    }
+  } catch (const Stopped&) {
+    result.stopped = true;
+    save_point(true);
   }
-  if (evaluated != iteration) evaluate_now(iteration);
-  if (!std::isfinite(result.held_out)) {
-    if (!result.stopped.empty()) core::fail<NumericError>("fit: ", result.stopped);
-    core::fail<NumericError>("fit: the held-out loss after iteration ", iteration, " is ",
+  result.evaluation = state.evaluation;
+  result.held_out = nats_per_token();
+  if (!result.stopped && !std::isfinite(result.held_out)) {
+    if (!result.ended_by_scaler.empty()) core::fail<NumericError>("fit: ", result.ended_by_scaler);
+    core::fail<NumericError>("fit: the held-out loss after iteration ", state.iteration, " is ",
                              result.held_out, ". The last updates have broken the weights: lower lr ",
                              "or set clip.");
   }
-  result.iterations = iteration;
+  result.iterations = state.iteration;
   result.steps = optimizer.steps();
+  result.skipped = state.skipped;
+  result.micro_batches = state.micro_batches;
+  result.tokens = state.tokens;
   tape.runtime().compute().parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
-    result.train_loss = history.recent_loss();
+    result.train_loss = state.losses.mean();
   });
-  result.median_step_seconds = history.median_seconds();
+  result.median_step_seconds = detail::median(std::move(seconds));
   result.weights_hash = optimizer.weights_hash();
   return result;
+}
+
+/// As above, from the beginning.
+template <class Model, class T, class Optimizer>
+FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
+              mixed::GradientAccumulator<T>& accumulator, const mixed::LossScaler& scaler,
+              const data::Text& text, const FitOptions& options = {}, const Hooks& hooks = {}) {
+  FitState state;
+  return fit(model, tape, optimizer, accumulator, scaler, text, options, hooks, state);
 }
 
 /// The short form: AdamW, with float master weights where T is a 16-bit format, a dynamic loss scale

@@ -4,18 +4,23 @@
 #pragma once
 
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <system_error>
 #include <type_traits>
 #include <utility>
 
+#include <unistd.h>
+
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
+#include <halfstep/core/file.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/train/step_info.hpp>
 
@@ -98,6 +103,56 @@ class JsonLine {
   return json.line();
 }
 
+/// A run goes on from a checkpoint.
+struct ResumeInfo {
+  std::int64_t iteration = 0;  ///< windows done before the checkpoint
+};
+
+[[nodiscard]] inline std::string metrics_line(const ResumeInfo& info) {
+  detail::JsonLine json;
+  json.add("schema", metrics_schema);
+  json.add("kind", "resume");
+  json.add("iteration", info.iteration);
+  return json.line();
+}
+
+namespace detail {
+
+/// The iteration that a line was written for; nothing if it is no whole line of ours.
+[[nodiscard]] inline std::optional<std::int64_t> iteration_of(std::string_view line) {
+  constexpr std::string_view key = "\"iteration\":";
+  const std::size_t at = line.find(key);
+  if (at == std::string_view::npos || !line.starts_with('{') || !line.ends_with("}\n")) return {};
+  std::int64_t value = 0;
+  const auto end = line.data() + line.size();
+  const auto [stop, error] = std::from_chars(line.data() + at + key.size(), end, value);
+  return error == std::errc{} && stop != end ? std::optional(value) : std::nullopt;
+}
+
+}  // namespace detail
+
+/// Cuts the log of a run that goes on after `iteration` windows: keeps the lines before it, the
+/// evaluation after that many windows only if the run so far includes it (`evaluated`), and drops the
+/// rest, a half-written last line too. A file that is not there stays so.
+/// @throws FileError as core::write_file_atomically: the log is the old one or the new one.
+inline void cut_metrics(const std::string& path, std::int64_t iteration, bool evaluated) {
+  if (::access(path.c_str(), F_OK) != 0) return;
+  const std::string text = core::read_whole_file(path);
+  std::string kept;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = text.find('\n', at);
+    if (end == std::string::npos) break;
+    const std::string_view line = std::string_view(text).substr(at, end + 1 - at);
+    at = end + 1;
+    const auto of = detail::iteration_of(line);
+    const bool step = line.find("\"kind\":\"step\"") != std::string_view::npos;
+    const bool evaluation = line.find("\"kind\":\"evaluation\"") != std::string_view::npos;
+    if (!of || *of > iteration || (*of == iteration && (step || (evaluation && !evaluated)))) break;
+    kept += line;
+  }
+  core::write_file_atomically(path, kept);
+}
+
 /// A file that lines are appended to; each is there as soon as `write` returns (not synced).
 class Metrics {
  public:
@@ -108,6 +163,12 @@ class Metrics {
       : path_(std::move(path)),
         file_(std::fopen(path_.c_str(), start == Start::empty ? "we" : "ae"), &std::fclose) {
     if (file_ == nullptr) fail("open");
+  }
+
+  /// Until now everything is on the disk: before a checkpoint that the lines lead up to.
+  /// @throws FileError with the system's cause.
+  void sync() {
+    if (::fsync(::fileno(file_.get())) != 0 && errno != EINVAL) fail("sync");
   }
 
   /// @throws FileError if the line cannot be written whole.

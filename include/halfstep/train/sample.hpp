@@ -31,6 +31,7 @@ struct SampleOptions {
   int context = 0;             ///< tokens that the model sees at most; 0: the model's context
   /// Called with each piece of text as it comes, always whole characters; may be empty.
   std::function<void(std::string_view)> on_text{};
+  std::function<bool()> should_stop{};  ///< asked before each token; true ends the text there
 };
 
 /// A token by its probability softmax(logits / temperature): the first whose cumulative sum, in
@@ -99,6 +100,7 @@ template <class Model>
   };
   constexpr std::uint64_t stream = core::stream("train.sample", "token");
   for (int i = 0; i < options.length; ++i) {
+    if (options.should_stop && options.should_stop()) break;
     const std::size_t seen = tokens.size() < context ? tokens.size() : context;
     tape.begin(MicroBatch{.rows = 1}, Record::nothing);
     const auto logits = model(tape, std::span<const std::int32_t>(tokens).last(seen));

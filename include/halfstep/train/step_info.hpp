@@ -8,9 +8,15 @@
 #include <string>
 
 #include <halfstep/core/config.hpp>
+#include <halfstep/core/error.hpp>
 #include <halfstep/core/strict_math.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::train {
+
+/// Thrown by what was asked to stop and cannot return half a result.
+struct Stopped : Error {
+  using Error::Error;
+};
 
 /// One window: all micro-batches of an iteration and the update that followed.
 struct StepInfo {
@@ -56,7 +62,17 @@ struct EvaluationInfo {
   std::int64_t iterations = 0;  ///< of the whole run
   std::int64_t step = 0;        ///< updates applied before it
   Evaluation evaluation{};
+  bool improved = false;        ///< the best so far
   double seconds = 0.0;         ///< wall time since the loop began
+};
+
+/// A moment at which a run can be saved.
+struct SavePoint {
+  std::int64_t iteration = 0;  ///< windows done
+  bool last = false;           ///< the run ends or stops here
+  bool evaluated = false;      ///< the last evaluation was of these weights
+  bool improved = false;       ///< and is the best so far
+  double loss = 0.0;           ///< nats a token of the last evaluation; 0 without one
 };
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::train
