@@ -128,9 +128,12 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
   const hs::nn::Gpt<T> gpt(parameters, gpt_options(options, text.vocabulary()));
   Trained result;
   result.parameters = parameters.count();
-  Rehearsal<T> rehearsal(options, runtime, text.vocabulary());
-  const hs::nn::SegmentedGpt<T> model(gpt, rehearsal.schedule());
-  result.predicted_peak = rehearsal.peak(model.schedule());
+  const hs::nn::SegmentedGpt<T> model = [&] {
+    Rehearsal<T> rehearsal(options, runtime, text.vocabulary());
+    const hs::nn::SegmentedGpt<T> planned(gpt, rehearsal.schedule());
+    result.predicted_peak = rehearsal.peak(planned.schedule());
+    return planned;
+  }();
 
   hs::mixed::LossScaler scaler = make_scaler(options);
   hs::mixed::GradientAccumulator<T> accumulator(parameters, scaler);
@@ -151,17 +154,18 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
   listeners.on_start({.groups = hs::optim::to_string(optimizer.groups()),
                       .iteration = state.iteration,
                       .evaluated = state.evaluated == state.iteration});
-  hs::train::Hooks hooks{.on_step = listeners.on_step,
-                         .on_evaluate = listeners.on_evaluate,
-                         .should_stop = listeners.should_stop};
   // The best so far is saved where it is found; else a run's best would only be the best of the due ones.
-  hooks.on_save_point = [&](const hs::train::SavePoint& at) {
+  const auto save = [&](const hs::train::SavePoint& at) {
     const bool due = options.checkpoint_every > 0 &&
                      (at.iteration % options.checkpoint_every == 0 || at.improved || at.last);
     if (!due && !(at.last && listeners.should_stop())) return;
     listeners.before_save();
     run.save(at.iteration, at.evaluated ? std::optional(at.loss) : std::nullopt);
   };
+  hs::train::Hooks hooks{.on_step = listeners.on_step,
+                         .on_evaluate = listeners.on_evaluate,
+                         .on_save_point = save,
+                         .should_stop = listeners.should_stop};
   if (options.telemetry) {
     hooks.on_telemetry = [&](const hs::train::TelemetryInfo& info) {
       result.telemetry = info;
@@ -200,7 +204,6 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
     result.weights_hash = fit.weights_hash;
     result.train_flops = fit.flops;
     result.underflow = fit.underflow;
-    result.stopped = fit.stopped;
     result.replayed_ops = tape.replayed_ops();
     result.peak = runtime.ledger().peak();
     result.at_peak = runtime.ledger().at_peak();
