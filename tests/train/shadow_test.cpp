@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -154,6 +155,21 @@ TEST(Shadow, OfASkippedStepSaysSo) {
   EXPECT_TRUE(d.step_in_double.applied);
   EXPECT_EQ(d.update, 1.0);
   EXPECT_THAT(hs::train::to_string(d), testing::HasSubstr("(the step was skipped)"));
+}
+// What a shard would leave behind is read as the rest of the tensor otherwise.
+TEST(Shadow, OfAPartOfATensorIsAnErrorThatNamesIt) {
+  std::vector<float> values(6, 1.0F);
+  const auto bytes = std::as_writable_bytes(std::span(values));
+  hs::train::detail::StateCopy copy;
+  try {
+    copy.tensor({"adamw.m.up", hs::numeric::DType::f32, {2, 3}, 2, bytes.first(16)});
+    FAIL();
+  } catch (const hs::StateError& error) {
+    EXPECT_STREQ(error.what(),
+                 "shadow_step: of 'adamw.m.up', 6 elements, 4 are held here. Is the optimizer one "
+                 "of several processes' shards? Only whole state can be copied.");
+  }
+  EXPECT_NO_THROW(copy.tensor({"adamw.m.up", hs::numeric::DType::f32, {2, 3}, 0, bytes}));
 }
 TEST(Shadow, PrintsTheParametersThatAreFurthestOff) {
   hs::train::Divergence d{

@@ -74,6 +74,13 @@ struct StateCopy {
 
   void tensor(const tensor::StateTensor& tensor) {
     using numeric::DType;
+    if (!tensor.whole()) {
+      core::fail<StateError>("shadow_step: of '", tensor.name, "', ", tensor.shape.elements(),
+                             " elements, ",
+                             tensor.bytes.size() / numeric::size_of(tensor.dtype),
+                             " are held here. Is the optimizer one of several processes' shards? ",
+                             "Only whole state can be copied.");
+    }
     switch (tensor.dtype) {
       case DType::f32:
         return copy<float>(tensor);
