@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <halfstep/autograd/ops/cross_entropy.hpp>
+#include <halfstep/core/float_environment.hpp>
 #include <halfstep/data/grammar.hpp>
 #include <halfstep/data/text.hpp>
 #include <halfstep/nn/gpt.hpp>
@@ -155,6 +156,18 @@ TEST(Shadow, OfASkippedStepSaysSo) {
   EXPECT_TRUE(d.step_in_double.applied);
   EXPECT_EQ(d.update, 1.0);
   EXPECT_THAT(hs::train::to_string(d), testing::HasSubstr("(the step was skipped)"));
+}
+// Rounding up and flushing, the caller's affair, do not reach the figures.
+TEST(Shadow, DoesNotHearOfTheCallersFloatingPointEnvironment) {
+  Training<hs::bf16> run;
+  static_cast<void>(run.step(0));
+  const auto plain = run.shadow(1, loss_of);
+  const unsigned saved = hs::core::read_mxcsr();
+  hs::core::write_mxcsr(0x5F80U);
+  const auto d = run.shadow(1, loss_of);
+  hs::core::write_mxcsr(saved);
+  EXPECT_EQ(d.gradient, plain.gradient);
+  EXPECT_EQ(d.update, plain.update);
 }
 // What a shard would leave behind is read as the rest of the tensor otherwise.
 TEST(Shadow, OfAPartOfATensorIsAnErrorThatNamesIt) {
