@@ -41,7 +41,7 @@ std::vector<double> counts() {
 }
 using Counts = std::vector<double>;
 
-// numerics.md 2.6, and its "right answers".
+// Of 512, 4096 and 8192 ones.
 TEST(RunningTotal, OfOnesSticksWhereItsFormatDoes) {
   EXPECT_EQ((counts<TotalIn<>, bf16>()), (Counts{512, 4096, 8192}));
   EXPECT_EQ((counts<TotalIn<float>, fp16>()), (Counts{512, 4096, 8192}));
@@ -63,7 +63,7 @@ TEST(RunningTotal, OfSeventyThousandOnesIsTheirNearestNumberInFloat) {
   // What was lost is kept in 8 bits too, and 256 is where it sticks: half an ulp of 65536.
   EXPECT_EQ(sum_by<KahanTotal<bf16>>(portable(), span), 65'536.0F);
 }
-// numerics.md 2.7, 34, 69 and the norm of [300].
+// cases.md, Numerics 34 and 69: small gradients beside a large one, a mean and a norm in fp16.
 TEST(RunningTotal, InSixteenBitsLosesWhatTheReportsSay) {
   std::vector<bf16> addends(1001, bf16(0x1p-9F));
   addends[0] = bf16(1.0F);
@@ -78,7 +78,7 @@ TEST(RunningTotal, InSixteenBitsLosesWhatTheReportsSay) {
   EXPECT_EQ(dot_by<TotalIn<fp16>>(portable(), norm, norm), std::numeric_limits<float>::infinity());
   EXPECT_EQ(std::sqrt(dot_by(portable(), norm, norm)), 300.0F);
 }
-// numerics.md 81 and 82.
+// cases.md, Numerics 81 and 82.
 TEST(KahanTotal, OfInfinityAndZeroIsInfinity) {
   const float inf = std::numeric_limits<float>::infinity();
   for (const std::vector<float>& x :

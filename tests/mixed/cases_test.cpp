@@ -77,7 +77,8 @@ TEST(Cases, HeldOutLossIsASumOverTokensNotAMeanOfMeans) {
   EXPECT_NEAR(result.nats_per_token(), 120.0 / 110.0, 1e-6);
 }
 
-// numerics.md 33: a sum of 70000 ones stuck at 256; a softmax of 512 equal logits was not 1/512.
+// cases.md, Numerics 33: a sum of 70000 ones stuck at 256; a softmax of 512 equal logits was not
+// 1/512.
 TEST(Cases, ABf16SumOfSeventyThousandOnesIsItsNearestNumber) {
   Runtime runtime;
   Parameters<bf16> parameters(runtime);
@@ -103,7 +104,7 @@ TEST(Cases, TheSoftmaxOf512EqualLogitsIs1Over512) {
   }
 }
 
-// numerics.md 34 and 75: means and squares of fp16 numbers are beyond fp16's range.
+// cases.md, Numerics 34 and 75: means and squares of fp16 numbers are beyond fp16's range.
 TEST(Cases, ANormOfLargeHalvesIsOneNotZeroOrNan) {
   for (const auto& [value, width] : {std::pair{40000.0F, 3}, std::pair{7600.0F, 2048}}) {
     Runtime runtime;
@@ -119,7 +120,8 @@ TEST(Cases, ANormOfLargeHalvesIsOneNotZeroOrNan) {
   }
 }
 
-// numerics.md 53: a step count kept in the weights' format stops at 256 in bf16, at 2048 in fp16.
+// cases.md, Numerics 53: a step count kept in the weights' format stops at 256 in bf16, at 2048 in
+// fp16.
 TEST(Cases, StepsAreStillCountedAfterThreeThousandUpdates) {
   Runtime runtime({.threads = 1});
   Parameters<bf16> parameters(runtime);

@@ -201,6 +201,35 @@ TEST(Decision, DroppedOrFailedIsAsIfTheWindowHadNotBeen) {
   EXPECT_EQ(rank.scaler.scale(), scale);
   EXPECT_NO_THROW(rank.scaler.update(false));  // no window holds it
 }
+/// Processes that are one, which decides within unscale.
+struct OneProcess : mixed::Processes<float> {
+  int decisions = 0;
+  mixed::MicroBatchRange share(const mixed::StepShape& shape) const override {
+    return {0, 1, shape.micro_batches};
+  }
+  void gather(std::vector<double>&, std::vector<double>&) override {}
+  void decide(Findings&, std::span<double>) override { ++decisions; }
+};
+TEST(Decision, OfAnAccumulatorWithProcessesIsTheirs) {
+  Rank rank;
+  OneProcess processes;
+  mixed::GradientAccumulator<float> accumulator(rank.parameters, &rank.scaler, processes);
+  auto window = accumulator.begin(rank.tape, 0,
+                                  {.micro_batches = 1, .rows = 1, .targets_per_row = 1});
+  rank.tape.begin(*window.begin());
+  window.backward(rank.tape, Loss{2, 1, {{rank.a, gradient_of_a(1)}}});
+  try {
+    static_cast<void>(std::move(window).inspect());
+    FAIL();
+  } catch (const StateError& error) {
+    EXPECT_STREQ(error.what(),
+                 "Window::inspect: the accumulator was made with Processes, which decide within "
+                 "unscale. Call std::move(window).unscale() in every process.");
+  }
+  EXPECT_EQ(processes.decisions, 0);
+  EXPECT_EQ(std::move(window).unscale().loss(), 2.0);  // the window is as it was
+  EXPECT_EQ(processes.decisions, 1);
+}
 TEST(Decision, WantsEveryMicroBatchBefore) {
   Rank rank;
   auto window =

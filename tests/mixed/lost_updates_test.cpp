@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -136,6 +137,30 @@ TEST(LostUpdates, WantsAMomentToCompareWith) {
   (void)small.scope().add("w", {3}, Role::weight, Init::constant(1.0F));
   mixed::LostUpdates misfit(small);
   EXPECT_THROW(misfit.before(other.optimizer), StateError);
+}
+/// Shows 4 elements of 6, as a shard does.
+struct Shard {
+  std::vector<float> values = std::vector<float>(4, 1.0F);
+  template <class Visitor>
+  void visit_weights(Visitor& visitor) {
+    visitor.tensor({"blocks.0.up", numeric::DType::f32, {2, 3}, 2,
+                    std::as_writable_bytes(std::span(values))});
+  }
+};
+TEST(LostUpdates, OfAPartOfATensorAreAnErrorThatNamesIt) {
+  Stepped<float> s;
+  mixed::LostUpdates probe(s.parameters);
+  Shard shard;
+  try {
+    probe.before(shard);
+    FAIL();
+  } catch (const StateError& error) {
+    EXPECT_EQ(std::string(error.what()),
+              "LostUpdates: of 'blocks.0.up', 6 elements, 4 are held here. Is the optimizer one of "
+              "several processes' shards? Only whole weights can be compared.");
+  }
+  shard.values.resize(6);
+  EXPECT_NO_THROW(probe.before(shard));
 }
 
 }  // namespace

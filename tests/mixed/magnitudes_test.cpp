@@ -194,6 +194,66 @@ TEST_F(OfAGradient, RowsAreThoseOfTheMeanLossAndOfEachParameter) {
             "b              2    0.00 %   2.0e+00    50.00 %     0.00 %      2^8     0.00 %\n"
             "all            6   16.67 %   2.0e+00    40.00 %     0.00 %      2^8     0.00 %\n");
 }
+// The cheap figure and the histogram are one definition: subnormals count as what they are, what is
+// not finite counts nowhere, and neither scale nor number of targets need be a power of two.
+template <class T>
+void expect_one_definition() {
+  using G = typename Parameters<T>::gradient;
+  Runtime runtime({.threads = 2});
+  Parameters<T> parameters(runtime);
+  const auto id = parameters.scope().add("w", {5'000}, Role::weight, Init::constant(1.0F)).id;
+  auto scaler = mixed::LossScaler::fixed(3000.0F);
+  mixed::GradientAccumulator<T> accumulator(parameters, scaler);
+  halfstep_tests::GivenTape tape;
+  std::vector<G> values;
+  for (std::uint64_t i = 0; i < 5'000; ++i) {
+    const auto bits = static_cast<std::uint32_t>(core::random_bits(1, 3, i));
+    values.push_back(i % 41 == 1    ? G{0}
+                     : i % 997 == 5 ? std::numeric_limits<G>::infinity()
+                     : i % 991 == 7 ? std::numeric_limits<G>::quiet_NaN()
+                     : i % 3 == 0   ? static_cast<G>(std::bit_cast<float>(bits & 0x8000'0FFFU))
+                                    : static_cast<G>(some(i, std::ldexp(1.0F, -static_cast<int>(
+                                                                          i % 126)))));
+  }
+  if (sizeof(G) == 8) values.front() = -static_cast<G>(0x1p-1060);
+  auto window = accumulator.begin(tape, 0, {.micro_batches = 1, .rows = 1, .targets_per_row = 3});
+  tape.begin(*window.begin());
+  window.backward(tape, halfstep_tests::GivenLoss<G>{1, 3, {{id, values}}});
+  const auto gradients = std::move(window).unscale();
+  const double factor = gradients.unscale_factor();
+  const double scaled = factor * static_cast<double>(scaler.scale());
+  std::int64_t subnormal = 0, nonzero = 0, half = 0, half_scaled = 0, brain = 0;
+  for (const G x : gradients.sum(id)) {
+    const auto d = static_cast<double>(x);
+    if (d == 0.0 || !std::isfinite(d)) continue;
+    ++nonzero;
+    subnormal += std::fabs(d) < 0x1p-126 ? 1 : 0;  // times the seed, 750, still
+    half += fp16(d * factor) == fp16(0.0F) ? 1 : 0;
+    half_scaled += fp16(d * scaled) == fp16(0.0F) ? 1 : 0;
+    brain += bf16(d * factor) == bf16(0.0F) ? 1 : 0;
+  }
+  EXPECT_GT(subnormal, 1'000);
+  EXPECT_GT(brain, 0);
+  EXPECT_LT(brain, half_scaled);
+  EXPECT_LT(half_scaled, half);
+  const auto cheap = mixed::count_underflow(gradients, scaler.scale());
+  const Magnitudes all = mixed::gradient_magnitudes(gradients)[0].magnitudes;
+  EXPECT_EQ(cheap.nonzero, nonzero);
+  EXPECT_EQ(cheap.fp16, half);
+  EXPECT_EQ(cheap.fp16_scaled, half_scaled);
+  EXPECT_EQ(cheap.bf16, brain);
+  EXPECT_EQ(all.nonzero(), nonzero);
+  EXPECT_EQ(all.lost<fp16>(), half);
+  EXPECT_EQ(all.lost<bf16>(), brain);
+  EXPECT_GE(all.lost<fp16>(static_cast<double>(scaler.scale())), half_scaled);
+  EXPECT_EQ(mixed::measure(runtime.compute(), gradients.sum(id), scaled).template lost<fp16>(),
+            half_scaled);
+}
+TEST(Magnitudes, AndTheCheapFigureAreOneDefinition) {
+  expect_one_definition<bf16>();
+  expect_one_definition<float>();
+  expect_one_definition<double>();
+}
 TEST_F(OfAGradient, IsMeasuredBeforeClippingAndOnlyWhileItIsThere) {
   const auto swept = [&] {
     auto window = accumulator.begin(tape, 0, {.micro_batches = 1, .rows = 1, .targets_per_row = 1});

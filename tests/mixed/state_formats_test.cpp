@@ -498,7 +498,7 @@ TEST(ShortFormats, ASecondMomentIn16BitsSticksToNearestAndNotByChance) {
   EXPECT_NEAR(second_moment<optim::drawn<bf16>>(0.0F, 1.0F, 5000), 0.9933, 3e-3);
 }
 
-// numerics.md 51: with eps rounded to fp16, which is 0, a gradient of 0 divides 0 by 0.
+// cases.md, Numerics 51: with eps rounded to fp16, which is 0, a gradient of 0 divides 0 by 0.
 TEST(MomentsInFp16, OfAGradientOfZeroMoveNothing) {
   Bench<fp16> bench;
   MasterWeights optimizer(bench.parameters, AdamWOptions{}, FloatMaster<fp16>{});
@@ -508,7 +508,7 @@ TEST(MomentsInFp16, OfAGradientOfZeroMoveNothing) {
   EXPECT_EQ(bits(bench), before);
 }
 
-// numerics.md 45 to 47.
+// cases.md, Numerics 45 to 47.
 TEST(StochasticState, DrawsForEachParameterAndStepAnewAndTheSameOnEveryReplica) {
   struct Two {
     explicit Two(std::uint64_t seed) : runtime({.threads = 2, .seed = seed}) {
@@ -554,7 +554,7 @@ TEST(StochasticState, DrawsForEachParameterAndStepAnewAndTheSameOnEveryReplica) 
   EXPECT_GT(once, 0);
 }
 
-// numerics.md 53: steps are 64-bit integers, in bias corrections, draws and state.
+// cases.md, Numerics 53: steps are 64-bit integers, in bias corrections, draws and state.
 TEST(Steps, AreCountedBeyondEveryNarrowerType) {
   Bench<bf16> bench;
   MasterWeights optimizer(bench.parameters, AdamWOptions{}, Stochastic<bf16>{});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -10,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <halfstep/autograd/ops/cross_entropy.hpp>
+#include <halfstep/core/float_environment.hpp>
 #include <halfstep/data/grammar.hpp>
 #include <halfstep/data/text.hpp>
 #include <halfstep/nn/gpt.hpp>
@@ -154,6 +156,33 @@ TEST(Shadow, OfASkippedStepSaysSo) {
   EXPECT_TRUE(d.step_in_double.applied);
   EXPECT_EQ(d.update, 1.0);
   EXPECT_THAT(hs::train::to_string(d), testing::HasSubstr("(the step was skipped)"));
+}
+// Rounding up and flushing, the caller's affair, do not reach the figures.
+TEST(Shadow, DoesNotHearOfTheCallersFloatingPointEnvironment) {
+  Training<hs::bf16> run;
+  static_cast<void>(run.step(0));
+  const auto plain = run.shadow(1, loss_of);
+  const unsigned saved = hs::core::read_mxcsr();
+  hs::core::write_mxcsr(0x5F80U);
+  const auto d = run.shadow(1, loss_of);
+  hs::core::write_mxcsr(saved);
+  EXPECT_EQ(d.gradient, plain.gradient);
+  EXPECT_EQ(d.update, plain.update);
+}
+// What a shard would leave behind is read as the rest of the tensor otherwise.
+TEST(Shadow, OfAPartOfATensorIsAnErrorThatNamesIt) {
+  std::vector<float> values(6, 1.0F);
+  const auto bytes = std::as_writable_bytes(std::span(values));
+  hs::train::detail::StateCopy copy;
+  try {
+    copy.tensor({"adamw.m.up", hs::numeric::DType::f32, {2, 3}, 2, bytes.first(16)});
+    FAIL();
+  } catch (const hs::StateError& error) {
+    EXPECT_STREQ(error.what(),
+                 "shadow_step: of 'adamw.m.up', 6 elements, 4 are held here. Is the optimizer one "
+                 "of several processes' shards? Only whole state can be copied.");
+  }
+  EXPECT_NO_THROW(copy.tensor({"adamw.m.up", hs::numeric::DType::f32, {2, 3}, 0, bytes}));
 }
 TEST(Shadow, PrintsTheParametersThatAreFurthestOff) {
   hs::train::Divergence d{

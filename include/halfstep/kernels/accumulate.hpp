@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Sums, dot products and matrix products with the running total kept in a format of one's choice:
-// to study what a smaller accumulator does. Everything else in the library keeps totals in float.
-// Not for speed: every addition is a scalar one, in order.
+// to study what a smaller accumulator does. Everything else in the library keeps totals in float or
+// double. Not for speed: every addition is a scalar one, in order.
 #pragma once
 
 #include <cmath>

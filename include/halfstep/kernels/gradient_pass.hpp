@@ -38,7 +38,7 @@ template <std::floating_point G>
 struct Underflows {
   std::array<G, 3> limits{};             ///< magnitudes, of underflow_limit say; 0 counts nothing
   std::array<std::int64_t, 3> counts{};  ///< non-zero elements of at most that magnitude
-  std::int64_t nonzero = 0;              ///< elements, NaNs and subnormals among them
+  std::int64_t nonzero = 0;              ///< finite elements, subnormals among them
   G largest{};                           ///< magnitude, of the finite elements
 };
 

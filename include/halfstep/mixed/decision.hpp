@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What all processes of a step have to agree on before any of them acts on it: whether the gradient
-// is finite, its norm, the loss. A window that is cut over processes ends in an `Undecided`, of
-// which nothing can be read until it has been through their reduction.
+// is finite, its norm, the loss. Processes that an accumulator was made with (processes.hpp) decide
+// within Window::unscale; a reduction of one's own decides on an `Undecided`, from Window::inspect.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,8 @@ struct Findings {
 template <class R>
 concept decision_reduction = std::invocable<R, Findings&, std::span<double>>;
 
-/// A summed gradient that pass one has looked at here, but not everywhere. Move-only; dropped, it
+/// A summed gradient that pass one has looked at here, but not everywhere, and of which nothing can
+/// be read before the reduction; for accumulators made without Processes. Move-only; dropped, it
 /// leaves accumulator and scaler as if the window had not been.
 ///
 ///   auto gradients = std::move(window).inspect().decide(reduction);  // then as Window::unscale's

@@ -100,10 +100,13 @@ class Window {
     owner_ = nullptr;
     return gradients;
   }
-  /// The same for one of several processes: `inspect().decide(reduction)`, see decision.hpp. The
-  /// accumulator's sum is what pass one reads, so it is final before this.
+  /// The same where a reduction of the caller's own makes the decision of several processes:
+  /// `inspect().decide(reduction)`, see decision.hpp. The accumulator's sum is what pass one reads,
+  /// so it is final before this. @throws StateError also where the accumulator was made with
+  /// Processes, which decide within `unscale`.
   [[nodiscard]] Undecided<T> inspect() && {
-    Undecided<T> gradients(live("Window::inspect").inspect("Window::inspect"));
+    live("Window::inspect").require_no_processes();
+    Undecided<T> gradients(owner_->inspect("Window::inspect"));
     owner_ = nullptr;
     return gradients;
   }
@@ -163,8 +166,9 @@ class GradientAccumulator {
                  processes_ == nullptr ? MicroBatchRange{0, 1, shape.micro_batches}
                                        : processes_->share(shape));
   }
-  /// The same for a process that computes some of the step's micro-batches only. The sum, loss and
-  /// count are then of these; `inspect` joins the processes' decisions.
+  /// The same for a share of the step's micro-batches that the caller names. The window's loss and
+  /// count are then of these. Without Processes so is the sum, and the caller joins the decisions:
+  /// Window::inspect; with them `unscale` joins sums and decisions.
   template <class TapeLike>
   [[nodiscard]] Window<T> begin(TapeLike& tape, std::int64_t iteration, const StepShape& shape,
                                 const MicroBatchRange& range) {
@@ -312,6 +316,13 @@ class GradientAccumulator {
     if (processes_ != nullptr) processes_->gather(losses_, counts_);
     return Unscaled<T>(sums_, scaler_, open_, blocks_.span(), seed_, total());
   }
+  void require_no_processes() const {
+    if (processes_ != nullptr) {
+      core::fail<StateError>(
+          "Window::inspect: the accumulator was made with Processes, which decide within unscale. ",
+          "Call std::move(window).unscale() in every process.");
+    }
+  }
   [[nodiscard]] Unscaled<T> unscale() {
     auto gradients = inspect("Window::unscale");
     if (processes_ == nullptr) {
@@ -353,7 +364,8 @@ class GradientAccumulator {
   bool open_ = false;  // from begin until the Window is dropped or its Unscaled ends
   bool spoilt_ = false;
   void* tape_ = nullptr;
-  void (*detach_)(void* tape, const tensor::ParameterTable& parameters, const tensor::Sink& sums) = nullptr;
+  void (*detach_)(void* tape, const tensor::ParameterTable& parameters,
+                  const tensor::Sink& sums) = nullptr;
 };
 
 template <class T>

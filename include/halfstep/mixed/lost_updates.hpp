@@ -71,9 +71,9 @@ struct WeightUpdates {
 ///   … a window and its step …
 ///   for (const auto& row : probe.after(optimizer)) …
 ///
-/// `optimizer` is a MasterWeights, or has its visit_weights. Memory: a double a parameter, as
-/// workspace, as long as it lives. Cost: each call reads the weights once. Changes no bit of the
-/// run.
+/// `optimizer` is a MasterWeights, or has its visit_weights, and shows whole tensors: a shard of one
+/// is a StateError that names it. Memory: a double a parameter, as workspace, as long as it lives.
+/// Cost: each call reads the weights once. Changes no bit of the run.
 template <class T>
 class LostUpdates {
  public:
@@ -122,6 +122,12 @@ class LostUpdates {
 
     void tensor(const tensor::StateTensor& tensor) {
       const std::int64_t elements = tensor.shape.elements();
+      if (!tensor.whole()) {
+        core::fail<StateError>("LostUpdates: of '", tensor.name, "', ", elements, " elements, ",
+                               tensor.bytes.size() / numeric::size_of(tensor.dtype),
+                               " are held here. Is the optimizer one of several processes' shards? ",
+                               "Only whole weights can be compared.");
+      }
       if (at + elements > room) {
         core::fail<StateError>("LostUpdates: '", tensor.name,
                                "' is one tensor too many for the store ",
@@ -143,8 +149,8 @@ class LostUpdates {
       return static_cast<double>(value);
     }
     [[nodiscard]] static double read(const tensor::StateTensor& tensor, std::int64_t i) {
-      const auto size = tensor.bytes.size() / static_cast<std::size_t>(tensor.shape.elements());
-      const std::byte* const bytes = tensor.bytes.data() + static_cast<std::size_t>(i) * size;
+      const std::byte* const bytes =
+          tensor.bytes.data() + static_cast<std::size_t>(i) * numeric::size_of(tensor.dtype);
       switch (tensor.dtype) {
         case numeric::DType::f32:
           return as<float>(bytes);

@@ -26,6 +26,25 @@
 namespace halfstep::inline HALFSTEP_CONFIG::mixed {
 
 namespace detail {
+/// |value| x factor, factor > 0. Of a finite number that is not zero it is neither zero nor infinite,
+/// whatever MXCSR says of subnormals: one of float counts as what it is, one of double, lost to all
+/// formats, as double's smallest normal number.
+template <std::floating_point R>
+[[nodiscard]] double magnitude(R value, double factor) {
+  using limits = std::numeric_limits<double>;
+  double x = 0.0;
+  if constexpr (sizeof(R) == 4) {
+    const std::uint32_t bits = std::bit_cast<std::uint32_t>(value) & 0x7FFF'FFFFU;
+    if (bits == 0) return 0.0;
+    x = bits < 0x80'0000U ? static_cast<double>(bits) * 0x1p-149
+                          : static_cast<double>(std::bit_cast<float>(bits));
+  } else {
+    const std::uint64_t bits = std::bit_cast<std::uint64_t>(value) & ~(std::uint64_t{1} << 63);
+    if (bits == 0) return 0.0;
+    x = std::bit_cast<double>(bits);
+  }
+  return x <= limits::max() ? std::clamp(x * factor, limits::min(), limits::max()) : x;
+}
 /// The k with 2^k <= x < 2^(k+1), for a normal x > 0.
 [[nodiscard]] constexpr int floor_log2(double x) {
   return static_cast<int>(std::bit_cast<std::uint64_t>(x) >> 52 & 0x7FFU) - 1023;
@@ -68,8 +87,9 @@ struct Magnitudes {
   [[nodiscard]] std::int64_t nonzero() const { return elements - zeros - non_finite; }
   [[nodiscard]] std::int64_t bin(int k) const { return bins[static_cast<std::size_t>(k - lowest)]; }
 
-  /// How many non-zero values F rounds to zero once they are multiplied by `scale`, exactly for a
-  /// power of two; another scale counts as the one below it.
+  /// How many values F loses at that scale, as Underflow defines it: exactly for a power of two.
+  /// Another scale counts as the power below it, so no fewer than are lost; `measure` with the scale
+  /// in its factor is exact.
   template <class F>
   [[nodiscard]] std::int64_t lost(double scale = 1.0) const {
     const int last = std::min(detail::smallest<F> - 1 - detail::floor_log2(scale), highest);
@@ -85,9 +105,12 @@ struct Magnitudes {
                           : static_cast<double>(lost<F>(scale)) / static_cast<double>(nonzero());
   }
   /// The smallest power of two with which F rounds none of them to zero, 1 at least, if F holds the
-  /// largest too; else the largest one with which F holds that, which may be below 1.
+  /// largest too; else the largest one with which F holds that, which may be below 1. F has an
+  /// infinity or a NaN to show that it holds a number no more.
   template <class F>
   [[nodiscard]] ScaleAdvice advised_scale() const {
+    static_assert(std::numeric_limits<F>::has_infinity || std::numeric_limits<F>::has_quiet_NaN,
+                  "advised_scale: a format without infinity and NaN overflows at no scale");
     if (nonzero() == 0) return {};
     int exponent = std::max(0, detail::smallest<F> - detail::ceil_log2(smallest));
     while (exponent > -1000 && !holds<F>(largest * detail::power_of_two(exponent)))
@@ -130,8 +153,7 @@ struct Magnitudes {
   }
 };
 
-/// Magnitudes of values x factor. Cost: one read. Subnormal values count as zero, as kernels read
-/// them.
+/// Magnitudes of values x factor, factor > 0, a product in double. Cost: one read.
 template <std::floating_point R>
 [[nodiscard]] Magnitudes measure(const core::Compute& compute, std::span<const R> values,
                                  double factor = 1.0) {
@@ -140,7 +162,7 @@ template <std::floating_point R>
   compute.parallel(std::ssize(values), 65536, [&](std::int64_t begin, std::int64_t end, int) {
     Magnitudes part;
     for (std::int64_t i = begin; i < end; ++i)
-      part.add(std::fabs(static_cast<double>(values[static_cast<std::size_t>(i)])) * factor);
+      part.add(detail::magnitude(values[static_cast<std::size_t>(i)], factor));
     const std::lock_guard lock(one_at_a_time);
     all += part;
   });

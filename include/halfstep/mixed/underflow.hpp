@@ -16,20 +16,24 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::mixed {
 
-/// Elements of the gradient of the mean loss.
+/// Elements of the gradient of the mean loss. A format loses a finite element that is not zero if it
+/// rounds that times the scale, a product in double, to zero: half of its smallest number, a tie, is
+/// lost too, 2^-25 in fp16 and 2^-134 in bf16. Subnormals are numbers like others; infinities and
+/// NaNs count nowhere. mixed::Magnitudes and kernels::Underflows mean the same.
 struct Underflow {
   std::int64_t nonzero = 0;
-  std::int64_t fp16 = 0;         ///< of those, rounded to zero by fp16
+  std::int64_t fp16 = 0;         ///< of those, lost by fp16
   std::int64_t fp16_scaled = 0;  ///< the same after multiplication by the loss scale
-  std::int64_t bf16 = 0;         ///< rounded to zero by bf16
+  std::int64_t bf16 = 0;         ///< lost by bf16
 
   [[nodiscard]] double share(std::int64_t lost) const {
     return nonzero == 0 ? 0.0 : static_cast<double>(lost) / static_cast<double>(nonzero);
   }
 };
 
-/// Counts over all parameters, before clipping. Half of the smallest subnormal, a tie, rounds to
-/// zero: 2^-25 in fp16, 2^-134 in bf16. Cost: one read of the gradient; nothing is changed.
+/// Counts over all parameters, before clipping; exact for any scale. The cheap figure: one read of
+/// the gradient by vectors, where gradient_magnitudes sorts each element into a histogram that
+/// answers for every format and scale. Nothing is changed.
 /// @throws StateError if the gradients were used already.
 template <class T>
 [[nodiscard]] Underflow count_underflow(const Unscaled<T>& gradients, float scale) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The summed gradient of a step once pass one has looked at it: is it finite, what is its norm,
 // what is each element still to be multiplied by. Clipping is a change of that factor. What an
-// optimizer's step consumes; made by Window::unscale alone.
+// optimizer's step consumes; made by Window::unscale, or by Undecided::decide (decision.hpp).
 #pragma once
 
 #include <algorithm>
@@ -150,7 +150,8 @@ class Unscaled {
       const std::span<double> squares = blocks.subspan(block, count);
       block += count;
       // What another process holds is its to look at: its blocks add nothing here.
-      const std::int64_t begin = std::clamp<std::int64_t>(held.begin - info.offset, 0, info.elements);
+      const std::int64_t begin =
+          std::clamp<std::int64_t>(held.begin - info.offset, 0, info.elements);
       const std::int64_t end = std::clamp<std::int64_t>(held.end - info.offset, 0, info.elements);
       if (end - begin < info.elements) std::fill(squares.begin(), squares.end(), 0.0);
       if (begin >= end) continue;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The policies of a conversion: how what lies between two values is rounded, and what becomes of
-// what lies beyond the largest. round_to.hpp takes them for one number, convert.hpp for arrays.
-// Not the processor's rounding mode, which no conversion here reads.
+// what lies beyond the largest. round_to.hpp takes them for one number; for arrays, convert.hpp
+// rounds to nearest even. Not the processor's rounding mode, which no conversion here reads.
 #pragma once
 
 #include <cstdint>

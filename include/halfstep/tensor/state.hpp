@@ -24,6 +24,11 @@ struct StateTensor {
   Shape shape;                  ///< of the whole, logical tensor
   std::int64_t first = 0;       ///< of the range held here, in elements of the logical tensor
   std::span<std::byte> bytes;   ///< that range, writable: a loading visitor fills it in the call
+
+  /// Whether `bytes` are all of it, and no shard.
+  [[nodiscard]] bool whole() const {
+    return bytes.size() == static_cast<std::size_t>(shape.elements()) * numeric::size_of(dtype);
+  }
 };
 
 /// The promise of a visitor. Scalars are 64-bit: counts stay integers, scales and metrics doubles.

@@ -62,8 +62,9 @@ struct FitOptions {
 struct Hooks {
   std::function<void(const StepInfo&)> on_step{};
   std::function<void(const EvaluationInfo&)> on_evaluate{};
-  /// Of the window before each evaluation, and of the last. Where it is empty, nothing is measured and
-  /// nothing paid.
+  /// Of the window before each evaluation that `evaluate_every` or the last iteration asks for; not
+  /// where the run was stopped. It reads gradient and weights once more, and where it is empty,
+  /// nothing of this is paid.
   std::function<void(const TelemetryInfo&)> on_telemetry{};
   /// Called where a run can be saved: when an iteration and the evaluation after it are done, and
   /// where should_stop ends the run. The state that fit was given is then the run's.
@@ -144,9 +145,10 @@ inline void check(const FitOptions& options) {
 
 }  // namespace detail
 
-/// Runs iterations state.iteration to `options.steps` - 1, then evaluates. Windows, crops and dropout
-/// are keyed by the iteration, learning rates by optimizer.steps(). `underflow` is measured in the last
-/// of these iterations, so it stays 0 where none is run or the run ends before it.
+/// Runs iterations state.iteration to `options.steps` - 1, then evaluates. Windows, crops and
+/// dropout are keyed by the iteration, learning rates by optimizer.steps(). FitResult::underflow is
+/// measured in the last of these iterations, at the cost of one read of its gradient, so it stays 0
+/// when should_stop, or a scaler at its floor, ends the run before.
 ///
 ///   model        model(tape, inputs) gives logits [rows, length, vocabulary], as nn::Gpt does; a
 ///                lambda around a model may do more

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -27,6 +28,7 @@
 #include <halfstep/mixed/gradient_accumulator.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/mixed/master_weights.hpp>
+#include <halfstep/mixed/state_formats.hpp>
 #include <halfstep/numeric/bf16.hpp>
 #include <halfstep/numeric/dtype.hpp>
 #include <halfstep/numeric/fp16.hpp>
@@ -74,6 +76,13 @@ struct StateCopy {
 
   void tensor(const tensor::StateTensor& tensor) {
     using numeric::DType;
+    if (!tensor.whole()) {
+      core::fail<StateError>("shadow_step: of '", tensor.name, "', ", tensor.shape.elements(),
+                             " elements, ",
+                             tensor.bytes.size() / numeric::size_of(tensor.dtype),
+                             " are held here. Is the optimizer one of several processes' shards? ",
+                             "Only whole state can be copied.");
+    }
     switch (tensor.dtype) {
       case DType::f32:
         return copy<float>(tensor);
@@ -183,21 +192,27 @@ template <class U, template <class> class Model, template <class> class Optimize
   trace.loss = window.loss();
   auto gradients = std::move(window).unscale();
   const double factor = gradients.unscale_factor();
-  for (std::uint32_t i = 0; i < twin.size(); ++i) {
-    auto& row = trace.gradient.emplace_back();
-    for (const auto g : gradients.sum({i}))
-      row.push_back(static_cast<double>(g) * factor);
-  }
+  // Under the house's floating-point environment, as whatever computes on arrays.
+  const auto compute = twin.runtime().compute();
+  compute.parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
+    for (std::uint32_t i = 0; i < twin.size(); ++i) {
+      auto& row = trace.gradient.emplace_back();
+      for (const auto g : gradients.sum({i}))
+        row.push_back(static_cast<double>(g) * factor);
+    }
+  });
   trace.result = options.clip > 0.0F
                      ? optimizer.step(std::move(gradients).clip_norm(options.clip), options.lr)
                      : optimizer.step(std::move(gradients), options.lr);
   optimizer.visit_weights(after);
-  for (const std::string& name : after.order) {
-    auto& row = trace.update.emplace_back(std::move(after.tensors.find(name)->second));
-    const auto& old = before.tensors.find(name)->second;
-    for (std::size_t i = 0; i < row.size(); ++i)
-      row[i] -= old[i];
-  }
+  compute.parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
+    for (const std::string& name : after.order) {
+      auto& row = trace.update.emplace_back(std::move(after.tensors.find(name)->second));
+      const auto& old = before.tensors.find(name)->second;
+      for (std::size_t i = 0; i < row.size(); ++i)
+        row[i] -= old[i];
+    }
+  });
   return trace;
 }
 
@@ -232,15 +247,19 @@ struct Distance {
 ///         return cross_entropy(model(tape, batch.inputs), batch.targets);
 ///       }, gpt_options);
 ///
-/// `args` are the model's, behind its scope. Cost: a step in T, one in double, and about 100 bytes
-/// a parameter while it runs, of which the ledger of the parameters' Runtime sees the twins.
-/// @throws what a step throws.
-template <template <class> class Model, template <class> class Optimizer, class T, class F,
-          class... Args>
+/// `args` are the model's, behind its scope. `optimizer` is in the default state formats: another
+/// way of holding weights or moments has no counterpart in double to copy it to. Cost: a step in T,
+/// one in double, and about 100 bytes a parameter while it runs, of which the ledger of the
+/// parameters' Runtime sees the twins.
+/// @throws what a step throws; StateError if the optimizer holds a shard of its state alone.
+template <template <class> class Model, template <class> class Optimizer, class T, class State,
+          class F, class... Args>
 [[nodiscard]] Divergence shadow_step(Parameters<T>& parameters,
-                                     mixed::MasterWeights<Optimizer, T>& optimizer,
+                                     mixed::MasterWeights<Optimizer, T, State>& optimizer,
                                      const ShadowOptions& options, const F& loss_of,
                                      const Args&... args) {
+  static_assert(std::same_as<State, mixed::FloatMaster<>>,
+                "shadow_step: takes optimizers with the default state formats, FloatMaster<>");
   const auto own = detail::traced_step<T, Model>(parameters, optimizer, options, loss_of, args...);
   const auto fine =
       detail::traced_step<double, Model>(parameters, optimizer, options, loss_of, args...);
