@@ -14,6 +14,7 @@
 #include <halfstep/dist/parallel/verify_parallel.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>
 #include <halfstep/dist/parallel/zero2.hpp>
+#include <halfstep/dist/parallel/zero3.hpp>
 #include <halfstep/dist/transport/launch.hpp>
 #include <halfstep/dist/transport/segment.hpp>
 #include <halfstep/dist/transport/shared_memory.hpp>

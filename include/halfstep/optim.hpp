@@ -7,6 +7,7 @@
 #include <halfstep/optim/bytes.hpp>
 #include <halfstep/optim/direct.hpp>
 #include <halfstep/optim/groups.hpp>
+#include <halfstep/optim/lamb.hpp>
 #include <halfstep/optim/moments.hpp>
 #include <halfstep/optim/optimizer.hpp>
 #include <halfstep/optim/sgd.hpp>

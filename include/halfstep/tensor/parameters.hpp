@@ -118,10 +118,15 @@ class Parameters final : public tensor::ParameterTable {
 
   void lay_out() override {
     if (laid_out_) return;
-    memory_ = tensor::Memory<plane>(runtime_.ledger(), core::Category::weights, count_ * plane_count);
+    if (!sharded_) kept_ = {0, count_};
+    memory_ = tensor::Memory<plane>(runtime_.ledger(), core::Category::weights,
+                                    (kept_.end - kept_.begin) * plane_count);
     base_ = memory_.data();
     laid_out_ = true;
-    for (const auto& info : infos_) initialise(info);
+    for (std::uint32_t i = 0; i < infos_.size(); ++i) {
+      const auto piece = cut(infos_[i], kept_);
+      write_initial(piece, kept({i}).data());
+    }
   }
 
   /// A store of element type U with the same parameters and their values, each converted with one
@@ -130,6 +135,26 @@ class Parameters final : public tensor::ParameterTable {
   [[nodiscard]] Parameters<U> as() {
     lay_out();
     return Parameters<U>(*this, 0);
+  }
+
+  /// Keeps the elements of that range alone: the others are another process's, and the tape reads
+  /// through a store that gathers them (`use`). @throws StateError once buffers are laid out.
+  void shard(core::Range range) requires(plane_count == 1) {
+    if (laid_out_) {
+      core::fail<StateError>("Parameters::shard: the buffers are laid out. Shard a store before the first ",
+                             "tape begins and before an optimizer is made.");
+    }
+    sharded_ = true;
+    kept_ = range;
+  }
+  [[nodiscard]] bool sharded() const { return sharded_; }
+  /// What is kept of one parameter: all of it but in a sharded store.
+  [[nodiscard]] std::span<plane> kept(ParameterId id) {
+    lay_out();
+    const auto& info = infos_[id.index];
+    const auto piece = cut(info, kept_);
+    return {base_ + (info.offset + piece.first - info.first - kept_.begin) * plane_count,
+            static_cast<std::size_t>(piece.elements)};
   }
 
   /// A store of the elements [range.begin, range.end) of this one, in its memory, which must outlive
@@ -152,11 +177,11 @@ class Parameters final : public tensor::ParameterTable {
     ++infos_[id.index].version;
     return range(id);
   }
-  /// All elements in order of registration, for writing; advances every version.
+  /// All elements that are kept, in order of registration, for writing; advances every version.
   [[nodiscard]] std::span<plane> write_all() {
     lay_out();
     for (auto& info : infos_) ++info.version;
-    return {base_, static_cast<std::size_t>(count_ * plane_count)};
+    return {base_, static_cast<std::size_t>((kept_.end - kept_.begin) * plane_count)};
   }
   /// The tangents of one parameter, of a store of duals.
   [[nodiscard]] std::span<plane> tangents(ParameterId id) requires(plane_count == 2) {
@@ -187,10 +212,12 @@ class Parameters final : public tensor::ParameterTable {
   void visit_state(Visitor& visitor) {
     lay_out();
     for (std::uint32_t i = 0; i < infos_.size(); ++i) {
-      const auto bytes = std::as_writable_bytes(range({i}));
+      const auto piece = cut(infos_[i], kept_);
+      if (piece.elements == 0 && infos_[i].elements > 0) continue;
+      const auto bytes = std::as_writable_bytes(kept({i}));
       const std::uint64_t before = tensor::bytes_hash(bytes);
       visitor.tensor(tensor::StateTensor{infos_[i].name, numeric::dtype_of<T>, infos_[i].shape,
-                                         infos_[i].first, bytes});
+                                         piece.first, bytes});
       if (tensor::bytes_hash(bytes) != before) ++infos_[i].version;
     }
   }
@@ -216,6 +243,7 @@ class Parameters final : public tensor::ParameterTable {
     count_ = source.count();
     memory_ = tensor::Memory<plane>(runtime_.ledger(), core::Category::weights, count_ * plane_count);
     base_ = memory_.data();
+    kept_ = {0, count_};
     laid_out_ = true;
     for (std::uint32_t i = 0; i < infos_.size(); ++i) {
       const auto from = source.values(ParameterId{i});
@@ -228,27 +256,34 @@ class Parameters final : public tensor::ParameterTable {
   Parameters(Parameters& source, core::Range range)
       : ParameterTable(source.runtime(), numeric::dtype_of<gradient>, plane_count), resident_(*this) {
     for (const auto& info : source.infos()) {
-      const std::int64_t begin = std::clamp(range.begin, info.offset, info.offset + info.elements);
-      const std::int64_t end = std::clamp(range.end, info.offset, info.offset + info.elements);
+      auto piece = cut(info, range);
       const bool last = info.offset + info.elements == source.count();
-      if (begin >= end && !(last && infos_.empty())) continue;
-      auto& cut = infos_.emplace_back(info);
-      cut.offset = count_;
-      cut.elements = end - begin;
-      cut.first = begin - info.offset;
-      count_ += cut.elements;
+      if (piece.elements == 0 && !(last && infos_.empty())) continue;
+      piece.offset = count_;
+      count_ += piece.elements;
+      infos_.push_back(std::move(piece));
     }
-    base_ = source.base_ + range.begin;
+    kept_ = {0, count_};
+    base_ = source.base_ + (range.begin - source.kept_.begin);
     laid_out_ = true;
   }
 
   [[nodiscard]] std::span<plane> range(ParameterId id) {
     const auto& info = infos_[id.index];
+    if (sharded_) {
+      core::fail<StateError>("Parameters: the values of '", info.name, "' are asked for, but this process keeps a ",
+                             "shard of the store. `kept` gives its part, a tape gathers the whole.");
+    }
     return {base_ + info.offset * plane_count, static_cast<std::size_t>(info.elements)};
   }
-
-  void initialise(const tensor::ParameterInfo& info) {
-    write_initial(info, base_ + info.offset * plane_count);
+  /// What a range of the store has of one parameter.
+  [[nodiscard]] static tensor::ParameterInfo cut(const tensor::ParameterInfo& info, core::Range range) {
+    tensor::ParameterInfo piece = info;
+    const std::int64_t begin = std::clamp(range.begin, info.offset, info.offset + info.elements);
+    const std::int64_t end = std::clamp(range.end, info.offset, info.offset + info.elements);
+    piece.first = info.first + begin - info.offset;
+    piece.elements = std::max<std::int64_t>(0, end - begin);
+    return piece;
   }
   template <class Out>
   void write_initial(const tensor::ParameterInfo& info, Out* out) {
@@ -268,6 +303,8 @@ class Parameters final : public tensor::ParameterTable {
   plane* base_ = nullptr;  // of all elements: memory_, or another store's
   Resident resident_;
   tensor::Store<plane>* store_ = nullptr;
+  core::Range kept_{0, 0};  // of all elements: all, or this process's shard
+  bool sharded_ = false;
   bool laid_out_ = false;
   bool twin_ = false;  // made from another store: a model built on it finds, and adds nothing
 };

@@ -18,7 +18,9 @@
 #include <halfstep/dist/parallel/data_parallel.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>
 #include <halfstep/dist/parallel/zero2.hpp>
+#include <halfstep/dist/parallel/zero3.hpp>
 #include <halfstep/nn/gpt.hpp>
+#include <halfstep/nn/segmented_gpt.hpp>
 #include <halfstep/train/fit.hpp>
 
 #include "dist/ranks.hpp"
@@ -37,6 +39,7 @@ struct Settings {
   float dropout = 0.1F;
   float first_scale = 0.0F;  ///< of a dynamic loss scale; 0: none
   dist::DataParallelOptions parallel{};
+  int segments = 1;          ///< of recompute
   int stage = 0;             ///< of ZeRO, on the ranks of a group
   bool wrong_share = false;  ///< rank 1 computes what rank 0 does
 };
@@ -101,6 +104,7 @@ template <class T>
                                         .heads = 2,
                                         .width = 24,
                                         .dropout = settings.dropout});
+  const hs::nn::SegmentedGpt<T> model(gpt, settings.segments);
   hs::mixed::LossScaler scaler =
       settings.first_scale == 0.0F
           ? hs::mixed::LossScaler::fixed(1.0F)
@@ -116,7 +120,7 @@ template <class T>
                                       .rows = 2,
                                       .accumulate = settings.micro_batches};
   const auto outcome = [&](auto&& optimizer, auto&& accumulator) {
-    const auto fit = hs::train::fit(gpt, tape, optimizer, accumulator, scaler, text(), options);
+    const auto fit = hs::train::fit(model, tape, optimizer, accumulator, scaler, text(), options);
     return Outcome{fit.weights_hash, fit.train_loss, fit.held_out,      fit.micro_batches,
                    fit.tokens,       fit.skipped,    parameters.count()};
   };
@@ -129,6 +133,7 @@ template <class T>
   const dist::ShardOptions shard{.bucket_bytes = settings.parallel.bucket_bytes};
   if (settings.stage == 1) return sharded(dist::Zero1<Optimizer>(*group, parameters, adamw, shard));
   if (settings.stage == 2) return sharded(dist::Zero2<Optimizer>(*group, parameters, adamw, shard));
+  if (settings.stage == 3) return sharded(dist::Zero3<Optimizer>(*group, parameters, adamw, shard));
   Ranks<T> ranks(*group, parameters, settings);
   return outcome(Optimizer(parameters, adamw), Accumulator(parameters, &scaler, ranks));
 }

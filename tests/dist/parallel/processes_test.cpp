@@ -59,7 +59,7 @@ std::vector<Outcome> processes(int n, dist::TransportKind transport, Settings se
 }
 
 class Processes : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Stage, Processes, testing::Values(0, 1, 2));
+INSTANTIATE_TEST_SUITE_P(Stage, Processes, testing::Values(0, 1, 2, 3));
 
 /// One launch for each test: in the ranks the first launch is the last thing that happens.
 template <class T>
@@ -80,7 +80,8 @@ TEST_P(Processes, OverPipesTrainToTheBitsOfOne) {
   expect_as_alone<hs::fp16>(2, dist::TransportKind::pipe, {.stage = GetParam()});
 }
 TEST_P(Processes, OfFiftyStepsTrainToTheBitsOfOne) {
-  expect_as_alone<float>(4, dist::TransportKind::shm, {.steps = 50, .micro_batches = 4, .stage = GetParam()});
+  expect_as_alone<float>(4, dist::TransportKind::shm,
+                         {.steps = 50, .micro_batches = 4, .stage = GetParam()});
 }
 
 }  // namespace

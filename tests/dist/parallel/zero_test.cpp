@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <halfstep/dist/parallel/zero2.hpp>
+#include <halfstep/dist/parallel/zero3.hpp>
 
 #include <array>
 #include <atomic>
@@ -13,6 +13,8 @@
 #include <halfstep/core/error.hpp>
 #include <halfstep/dist/parallel/shards.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>
+#include <halfstep/dist/parallel/zero2.hpp>
+#include <halfstep/optim/lamb.hpp>
 
 #include "dist/parallel/gpt_run.hpp"
 #include "dist/ranks.hpp"
@@ -105,7 +107,7 @@ Settings of_stage(int stage, Settings settings = {}) {
 }
 
 class ZeroStage : public testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Zero, ZeroStage, testing::Values(1, 2));
+INSTANTIATE_TEST_SUITE_P(Zero, ZeroStage, testing::Values(1, 2, 3));
 
 TEST_P(ZeroStage, TrainsToTheBitsOfOneProcessOnEveryNumberOfRanksInEveryFormat) {
   for (const int n : {1, 2, 4, 8}) {
@@ -298,6 +300,136 @@ TEST(Zero2, SendsGradientsOfEveryRoundToTheirOwnersAndWeightsToAllOnce) {
           });
     }
   }
+}
+
+TEST_P(ZeroStage, WithRecomputeSegmentsTrainsToTheBitsOfOneProcessWithoutThem) {
+  const Outcome one = alone<hs::bf16>({.steps = 3});
+  for (const Outcome& rank :
+       together<hs::bf16>(2, Over::heap, {.steps = 3, .segments = 2, .stage = GetParam()})) {
+    EXPECT_EQ(rank.hash, one.hash);
+    EXPECT_EQ(rank.train_loss, one.train_loss);
+  }
+}
+/// Three steps of four micro-batches by `optimizer`, which may be one of several ranks'.
+template <class T>
+std::uint64_t hash_of_three_steps(auto& optimizer, auto&& accumulator,
+                                  hs::Parameters<T>& parameters) {
+  halfstep_tests::GivenTape tape;
+  for (int step = 0; step < 3; ++step) {
+    auto window =
+        accumulator.begin(tape, step, {.micro_batches = 4, .rows = 1, .targets_per_row = 1});
+    for (const auto micro : window) {
+      tape.begin(micro);
+      halfstep_tests::GivenLoss<float> loss{.sum = 1.0, .leaves = {}};
+      for (auto i = static_cast<std::uint32_t>(parameters.size()); i-- > 0;) {
+        std::vector<float> leaf;
+        for (std::int64_t e = 0; e < parameters.infos()[i].elements; ++e)
+          leaf.push_back(0.1F * static_cast<float>((e * 7 + micro.number * 3 + step) % 13) - 0.5F);
+        loss.leaves.push_back({{i}, leaf});
+      }
+      window.backward(tape, loss);
+    }
+    optimizer.step(std::move(window).unscale().clip_norm(1.0F), 0.01F);
+  }
+  return optimizer.weights_hash();
+}
+void add_tensors(auto& parameters) {
+  for (const int elements : {7, 5000, 10, 4000, 3000})
+    parameters.scope().add("p" + std::to_string(elements), {elements}, hs::Role::weight,
+                           hs::Init::normal(1.0F));
+}
+template <class Zero>
+void expect_lamb_as_alone() {
+  using T = typename Zero::Element;
+  static_assert(Zero::grain == hs::optim::Grain::tensor);
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<T> parameters(runtime);
+  add_tensors(parameters);
+  hs::mixed::MasterWeights<hs::optim::Lamb, T> optimizer(parameters);
+  const std::uint64_t one =
+      hash_of_three_steps(optimizer, hs::mixed::GradientAccumulator<T>(parameters), parameters);
+  for (const int n : {1, 2, 4}) {
+    ranks::run(n, Over::sockets, [&](dist::Group& group) {
+      hs::Runtime own({.threads = 1});
+      hs::Parameters<T> shared(own);
+      add_tensors(shared);
+      Zero zero(group, shared);
+      EXPECT_EQ(hash_of_three_steps(
+                    zero, hs::mixed::GradientAccumulator<T>(shared, nullptr, zero.ranks()), shared),
+                one)
+          << n;
+      for (const auto& info : shared.infos()) {
+        const auto own_shard = zero.shards().of(group.rank());
+        EXPECT_TRUE(own_shard.begin <= info.offset ||
+                    own_shard.begin >= info.offset + info.elements);
+      }
+    });
+  }
+}
+TEST(ZeroOfTensors, RunsARuleThatNeedsWholeTensorsToTheBitsOfOneProcess) {
+  expect_lamb_as_alone<dist::Zero1<hs::mixed::MasterWeights<hs::optim::Lamb, hs::bf16>>>();
+  expect_lamb_as_alone<dist::Zero2<hs::mixed::MasterWeights<hs::optim::Lamb, hs::bf16>>>();
+  expect_lamb_as_alone<dist::Zero3<hs::mixed::MasterWeights<hs::optim::Lamb, float>>>();
+}
+
+TEST(Zero3, KeepsEighteenBytesOfItsShardAndItsTreesAndOneBucket) {
+  for (int n = 1; n <= 8; ++n) {
+    step_once<dist::Zero3<Masters<hs::bf16>>>(
+        n, Over::sockets, {10'000, 3, 4096, 1, 2500}, 1,
+        [&](dist::Group& group, hs::Runtime& runtime, auto&, auto& optimizer, std::uint64_t) {
+          const auto own = optimizer.shards().of(group.rank());
+          const std::int64_t shard = own.end - own.begin;
+          const hs::core::Ledger& ledger = runtime.ledger();
+          EXPECT_EQ(ledger.live(Category::weights), 2 * shard);
+          EXPECT_EQ(ledger.live(Category::gradients), 4 * shard + 4096);
+          EXPECT_EQ(ledger.live(Category::master), 4 * shard);
+          EXPECT_EQ(ledger.live(Category::moments), 8 * shard);
+        });
+  }
+}
+TEST(Zero3, SendsWhatItGathersAndGradientsOfEveryRoundAndNoWeightsAtAStep) {
+  for (const int n : {1, 2, 3, 4}) {
+    std::atomic<std::int64_t> all_sent{0};
+    step_once<dist::Zero3<Masters<hs::bf16>>>(
+        n, Over::sockets, {10'000, 3, 4096, 1, 2500}, 2,
+        [&](dist::Group& group, hs::Runtime& runtime, auto& parameters, auto& optimizer,
+            std::uint64_t sent) {
+          const auto own = optimizer.shards().of(group.rank());
+          const std::int64_t shard = own.end - own.begin, all = parameters.count(), others = n - 1;
+          const auto blocks = dist::slice_of(19, n, group.rank());
+          const std::int64_t squares = blocks.end - blocks.begin;
+          const std::int64_t decision =
+              others * (static_cast<std::int64_t>(sizeof(hs::mixed::Findings)) + 32) +
+              8 * (19 - squares + others * squares);
+          EXPECT_EQ(static_cast<std::int64_t>(sent), n == 1 ? 0 : 2 * 4 * (all - shard) + decision);
+          const auto before = static_cast<std::int64_t>(group.traffic().bytes_sent);
+          for (std::uint32_t i = 0; i < parameters.size(); ++i) {
+            const hs::tensor::Acquired<hs::bf16> one(parameters.store(), {i});
+            const hs::tensor::Acquired<hs::bf16> nested(parameters.store(), {i});  // counted once
+            EXPECT_EQ(one.data(), nested.data());
+            EXPECT_EQ(runtime.ledger().live(Category::weights),
+                      2 * (shard + parameters.infos()[i].elements));
+          }
+          EXPECT_EQ(optimizer.gathered(), all);
+          EXPECT_EQ(static_cast<std::int64_t>(group.traffic().bytes_sent) - before,
+                    2 * others * shard);
+          all_sent += static_cast<std::int64_t>(group.traffic().bytes_sent) - before;
+        });
+    EXPECT_EQ(all_sent, 2 * (n - 1) * (10'000 + 3 + 4096 + 1 + 2500));
+  }
+}
+TEST(Zero3, MayNotComeAfterTheBuffersAndHidesValuesThatAreNotHere) {
+  ranks::run(2, Over::heap, [&](dist::Group& group) {
+    hs::Runtime runtime({.threads = 1});
+    hs::Parameters<float> late(runtime), parameters(runtime);
+    late.scope().add("a", {3000}, hs::Role::weight, {});
+    late.lay_out();
+    EXPECT_THROW(dist::Zero3<hs::optim::AdamW<float>>(group, late), hs::StateError);
+    parameters.scope().add("a", {3000}, hs::Role::weight, hs::Init::normal(1.0F));
+    const dist::Zero3<hs::optim::AdamW<float>> optimizer(group, parameters);
+    EXPECT_THROW(static_cast<void>(parameters.values(hs::ParameterId{0})), hs::StateError);
+    EXPECT_EQ(std::ssize(parameters.kept({0})), group.rank() == 0 ? 2048 : 952);
+  });
 }
 
 }  // namespace

@@ -92,7 +92,7 @@ class ShardedOptimizer {
   ShardedOptimizer(Group& group, Parameters<T>& parameters, const Options& options = {},
                    const ShardOptions& shard = {})
       : group_(group),
-        parameters_((parameters.lay_out(), parameters)),
+        parameters_(prepared(group, parameters)),
         shards_(parameters, group.size(), grain),
         ranks_(group, parameters, shards_, shard.bucket_bytes),
         shard_(parameters.part(shards_.of(group.rank()))),
@@ -128,13 +128,13 @@ class ShardedOptimizer {
   /// That of the whole model in one process, on every rank. All ranks call it. Takes a copy of all
   /// weights in full precision meanwhile.
   [[nodiscard]] std::uint64_t weights_hash() {
-    if constexpr (requires(detail::Shown & shown) { inner_.visit_weights(shown); }) {
-      detail::Shown shown;
+    detail::Shown shown;
+    if constexpr (requires { inner_.visit_weights(shown); }) {
       inner_.visit_weights(shown);
-      return hash_of_all(shown);
     } else {
-      return tensor::state_hash(parameters_);
+      shard_.visit_state(shown);
     }
+    return hash_of_all(shown);
   }
   /// This rank's part of every state tensor, with its place in the whole.
   template <tensor::state_visitor Visitor>
@@ -142,10 +142,23 @@ class ShardedOptimizer {
     inner_.visit_state(visitor);
   }
 
+ protected:
+  [[nodiscard]] const Ranks<T>& processes() const { return ranks_; }
+
  private:
+  /// Stage 3 keeps a shard of the weights too, so they are cut before they are laid out.
+  [[nodiscard]] static Parameters<T>& prepared(Group& group, Parameters<T>& parameters) {
+    if constexpr (Ranks<T>::shards_weights) {
+      parameters.shard(Shards(parameters, group.size(), grain).of(group.rank()));
+    }
+    parameters.lay_out();
+    return parameters;
+  }
+
   void gather() {
     const core::Range own = shards_.of(group_.rank());
     const auto all = parameters_.write_all();
+    if constexpr (Ranks<T>::shards_weights) return;
     all_gather<T>(group_, elements_of(std::span<const T>(all), own), all,
                   shards_.counts_within({0, parameters_.count()}));
   }

@@ -25,6 +25,7 @@
 #include <halfstep/dist/parallel/data_parallel.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>
 #include <halfstep/dist/parallel/zero2.hpp>
+#include <halfstep/dist/parallel/zero3.hpp>
 #include <halfstep/dist/transport/threads.hpp>
 #include <halfstep/dist/transport/transport.hpp>
 #include <halfstep/mixed/gradient_accumulator.hpp>
@@ -32,6 +33,7 @@
 #include <halfstep/mixed/processes.hpp>
 #include <halfstep/optim/adamw.hpp>
 #include <halfstep/tensor/parameters.hpp>
+#include <halfstep/tensor/store.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::dist {
 
@@ -128,8 +130,8 @@ template <class T, class Build, class Loss>
     }
     detail::EndOfRun<T> end;
     for (std::uint32_t i = 0; i < parameters.size(); ++i) {
-      const auto values = parameters.values(ParameterId{i});
-      end.weights.emplace_back(values.begin(), values.end());
+      const tensor::Acquired<T> values(parameters.store(), {i});
+      end.weights.emplace_back(values.data(), values.data() + parameters.infos()[i].elements);
     }
     end.hash = optimizer.weights_hash();
     return end;
@@ -181,6 +183,11 @@ template <class T, class Build, class Loss>
   compare("ZeRO 2",
           [&](Group& group, Runtime& runtime, Parameters<T>& parameters, const auto& model) {
             Zero2<Optimizer> optimizer(group, parameters, options.adamw);
+            return stage(optimizer, runtime, parameters, model);
+          });
+  compare("ZeRO 3",
+          [&](Group& group, Runtime& runtime, Parameters<T>& parameters, const auto& model) {
+            Zero3<Optimizer> optimizer(group, parameters, options.adamw);
             return stage(optimizer, runtime, parameters, model);
           });
   return verified;

@@ -175,10 +175,11 @@ class ShardSums final : public mixed::Sums<typename Parameters<T>::gradient> {
 
 /// The processes that go with ShardSums.
 template <class T>
-class ReducedEachMicroBatch final : public mixed::Processes<typename Parameters<T>::gradient> {
+class ReducedEachMicroBatch : public mixed::Processes<typename Parameters<T>::gradient> {
   using R = typename Parameters<T>::gradient;
 
  public:
+  static constexpr bool shards_weights = false;
   ReducedEachMicroBatch(Group& group, Parameters<T>& parameters, const Shards& shards,
                         std::int64_t bucket_bytes)
       : group_(group), sums_(group, parameters, shards, bucket_bytes) {
