@@ -5,6 +5,7 @@
 
 #include <halfstep/core/aligned.hpp>
 #include <halfstep/core/assert.hpp>
+#include <halfstep/core/available_memory.hpp>
 #include <halfstep/core/compute.hpp>
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/contraction.hpp>

@@ -75,25 +75,16 @@ namespace detail {
   return false;
 }
 
-}  // namespace detail
-
-/// Whole CPUs that the control groups of a process allow: the smallest quota on the way from its
-/// group up to the root, rounded down, which may give 0; nothing if none sets one.
-///
-///   root        where the groups are mounted; /sys/fs/cgroup, or a saved tree in a test
-///   membership  the text of /proc/self/cgroup: "0::/a/b" (version 2), "4:cpu,cpuacct:/a/b" (1)
-///
-/// Directories that do not exist are passed over: in a container the membership often names a path
-/// of the host, and its own group is then the root of what is mounted.
-[[nodiscard]] inline std::optional<int> cgroup_cpus(const std::string& root,
-                                                    std::string_view membership) {
-  std::optional<int> smallest;
-  const auto walk_up = [&smallest](const std::string& mount, std::string path, bool version2) {
+/// Calls visit(directory, whether it is of version 2) for every group on the way from a process's
+/// own up to the root, of version 2 and of that controller's tree of version 1.
+template <class Visit>
+void visit_cgroups(const std::string& root, std::string_view membership,
+                   std::string_view controller, Visit visit) {
+  const auto walk_up = [&visit](const std::string& mount, std::string path, bool version2) {
     for (;;) {
       while (!path.empty() && path.back() == '/')
         path.pop_back();
-      const auto limit = detail::cgroup_limit(mount + path, version2);
-      if (limit) smallest = std::min(limit.value(), smallest.value_or(limit.value()));
+      visit(mount + path, version2);
       if (path.empty()) return;
       const std::size_t slash = path.rfind('/');
       path.resize(slash == std::string::npos ? 0 : slash);
@@ -111,11 +102,31 @@ namespace detail {
     if (controllers.empty()) {
       walk_up(root, path, true);
       walk_up(root + "/unified", path, true);  // where systemd mounts it beside version 1
-    } else if (detail::lists(controllers, "cpu")) {
+    } else if (lists(controllers, controller)) {
       walk_up(root + "/" + std::string(controllers), path, false);
-      if (controllers != "cpu") walk_up(root + "/cpu", path, false);
+      if (controllers != controller) walk_up(root + "/" + std::string(controller), path, false);
     }
   }
+}
+
+}  // namespace detail
+
+/// Whole CPUs that the control groups of a process allow: the smallest quota on the way from its
+/// group up to the root, rounded down, which may give 0; nothing if none sets one.
+///
+///   root        where the groups are mounted; /sys/fs/cgroup, or a saved tree in a test
+///   membership  the text of /proc/self/cgroup: "0::/a/b" (version 2), "4:cpu,cpuacct:/a/b" (1)
+///
+/// Directories that do not exist are passed over: in a container the membership often names a path
+/// of the host, and its own group is then the root of what is mounted.
+[[nodiscard]] inline std::optional<int> cgroup_cpus(const std::string& root,
+                                                    std::string_view membership) {
+  std::optional<int> smallest;
+  detail::visit_cgroups(root, membership, "cpu",
+                        [&smallest](const std::string& directory, bool version2) {
+                          const auto limit = detail::cgroup_limit(directory, version2);
+                          if (limit) smallest = std::min(*limit, smallest.value_or(*limit));
+                        });
   return smallest;
 }
 

@@ -4,14 +4,13 @@
 #include <halfstep/dist/transport/launch.hpp>
 
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <set>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -19,6 +18,7 @@
 #include <vector>
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -66,22 +66,38 @@ std::string said(Run run) {
 }
 bool is_rank() { return std::getenv("HALFSTEP_LAUNCHED") != nullptr; }
 
-std::set<int> children() {
-  std::set<int> out;
-  std::ifstream file("/proc/self/task/" + std::to_string(getpid()) + "/children");
-  for (int pid = 0; file >> pid;)
-    out.insert(pid);
-  return out;
-}
-/// What there is by our name in shared memory, and anything in the temporary folder that is set
-/// here.
-std::set<std::string> left_behind(const std::string& temporary) {
-  std::set<std::string> out;
-  for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
-    if (entry.path().string().find("halfstep") != std::string::npos) out.insert(entry.path());
+/// Whether this process has children, running or not waited for.
+bool has_children() { return waitpid(-1, nullptr, WNOHANG) != -1 || errno != ECHILD; }
+
+/// A folder for the temporary files of one test and of the ranks it starts.
+class OwnTemporaries {
+ public:
+  OwnTemporaries() {
+    if (const char* const old = std::getenv("TMPDIR")) before_ = old;
+    std::string pattern = testing::TempDir() + "halfstep_launch_XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    setenv("TMPDIR", folder_.c_str(), 1);
   }
-  for (const auto& entry : std::filesystem::directory_iterator(temporary))
-    out.insert(entry.path());
+  OwnTemporaries(const OwnTemporaries&) = delete;
+  OwnTemporaries& operator=(const OwnTemporaries&) = delete;
+  ~OwnTemporaries() {
+    before_ ? setenv("TMPDIR", before_->c_str(), 1) : unsetenv("TMPDIR");
+    std::filesystem::remove_all(folder_);
+  }
+  [[nodiscard]] bool empty() const { return std::filesystem::is_empty(folder_); }
+
+ private:
+  std::string folder_;
+  std::optional<std::string> before_;
+};
+
+/// Numbers of the files that a program started from here would find open.
+std::string inheritable() {
+  std::string out;
+  for (int file = 0; file < 1024; ++file) {
+    const int flags = fcntl(file, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC) == 0) out += std::to_string(file) + " ";
+  }
   return out;
 }
 int open_files() {
@@ -125,7 +141,6 @@ TEST_P(Launch, OfOneRankRunsTheBodyHere) {
 }
 TEST_P(Launch, NamesTheRankThatThrewAndWhat) {
   int code = 0;
-  const auto start = std::chrono::steady_clock::now();
   const auto run = [&] {
     code = dist::launch(options(3, GetParam()), [](const Rank& rank) {
       shift(rank.transport, 10);
@@ -138,23 +153,34 @@ TEST_P(Launch, NamesTheRankThatThrewAndWhat) {
   EXPECT_EQ(code, dist::failed_rank_code);
   EXPECT_NE(text.find("rank 1 of 3"), std::string::npos) << text;
   EXPECT_NE(text.find("failed: the disk is full"), std::string::npos) << text;
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
+}
+TEST_P(Launch, OfARankThatThrowsNoExceptionOfTheStandardsFailsToo) {
+  for (const int ranks : {1, 2}) {
+    int code = 0;
+    const auto run = [&] {
+      code = dist::launch(options(ranks, GetParam()), [](const Rank& rank) {
+        if (rank.transport.rank() == rank.transport.size() - 1) throw 7;
+      });
+    };
+    if (is_rank()) {
+      if (ranks == 2) run();
+      continue;
+    }
+    const std::string text = said(run);
+    EXPECT_EQ(code, dist::failed_rank_code);
+    EXPECT_NE(text.find("something that is no std::exception"), std::string::npos) << text;
+  }
 }
 
 class LaunchProcesses : public Launch {};
 INSTANTIATE_TEST_SUITE_P(Transport, LaunchProcesses,
                          testing::Values(TransportKind::shm, TransportKind::pipe), kind_name);
 
-TEST_P(LaunchProcesses, AKilledRankEndsTheOthersWithinTwoSecondsWithItsNumberAndLeavesNothing) {
+TEST_P(LaunchProcesses, AKilledRankEndsTheOthersWithItsNumberAndLeavesNothing) {
   const int files = open_files();
-  std::string temporary = testing::TempDir() + "halfstep_launch_XXXXXX";
-  if (!is_rank()) {
-    ASSERT_NE(mkdtemp(temporary.data()), nullptr);
-    setenv("TMPDIR", temporary.c_str(), 1);
-  }
-  const auto before = is_rank() ? std::set<std::string>() : left_behind(temporary);
+  std::optional<OwnTemporaries> temporaries;  // the launcher's, and so the ranks'
+  if (!is_rank()) temporaries.emplace();
   int code = 0;
-  const auto start = std::chrono::steady_clock::now();
   const auto run = [&] {
     code = dist::launch(options(3, GetParam()), [&](const Rank& rank) {
       shift(rank.transport, 10);
@@ -167,14 +193,39 @@ TEST_P(LaunchProcesses, AKilledRankEndsTheOthersWithinTwoSecondsWithItsNumberAnd
   EXPECT_EQ(code, 128 + SIGKILL);
   EXPECT_NE(text.find("rank 1 of 3"), std::string::npos) << text;
   EXPECT_NE(text.find("killed by signal 9"), std::string::npos) << text;
-  EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
-  EXPECT_TRUE(children().empty());
+  EXPECT_FALSE(has_children());
   EXPECT_EQ(open_files(), files);
-  EXPECT_EQ(left_behind(temporary), before);
-  unsetenv("TMPDIR");
-  std::filesystem::remove(temporary);
+  EXPECT_TRUE(temporaries->empty());
 }
-TEST_P(LaunchProcesses, ARankThatComputesOnIsEndedTooWhenAnotherIsKilled) {
+TEST_P(LaunchProcesses, WhoseEndTheSystemDoesNotTellTheLauncherHaveFailed) {
+  int code = 0;
+  const auto run = [&] {
+    code = dist::launch(options(2, GetParam()), [](const Rank& rank) { shift(rank.transport, 1); });
+  };
+  if (is_rank()) run();
+  const auto before = std::signal(SIGCHLD, SIG_IGN);
+  const std::string text = said(run);
+  std::signal(SIGCHLD, before);
+  EXPECT_EQ(code, dist::failed_rank_code);
+  EXPECT_NE(text.find("Does it ignore SIGCHLD?"), std::string::npos) << text;
+}
+TEST_P(LaunchProcesses, HandNoFilesOfTheirsToProgramsThatTheyStart) {
+  if (!is_rank()) setenv("HALFSTEP_TEST_FILES", inheritable().c_str(), 1);
+  EXPECT_EQ(dist::launch(options(2, GetParam()),
+                         [](const Rank& rank) {
+                           shift(rank.transport, 1);
+                           const std::string files = inheritable();
+                           if (files != std::getenv("HALFSTEP_TEST_FILES"))
+                             throw std::logic_error("open in another program: " + files);
+                         }),
+            0);
+}
+
+class TimingLaunch : public Launch {};
+INSTANTIATE_TEST_SUITE_P(Transport, TimingLaunch,
+                         testing::Values(TransportKind::shm, TransportKind::pipe), kind_name);
+
+TEST_P(TimingLaunch, ARankThatComputesOnIsEndedWithinTwoSecondsWhenAnotherIsKilled) {
   const auto start = std::chrono::steady_clock::now();
   int code = 0;
   const auto run = [&] {
@@ -190,10 +241,30 @@ TEST_P(LaunchProcesses, ARankThatComputesOnIsEndedTooWhenAnotherIsKilled) {
   EXPECT_NE(text.find("rank 2 of 3"), std::string::npos) << text;
   EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
 }
+TEST_P(TimingLaunch, AProgramThatAKilledRankHasLeftRunningHoldsNobodyUp) {
+  const auto start = std::chrono::steady_clock::now();
+  int code = 0;
+  const auto run = [&] {
+    code = dist::launch(options(2, GetParam()), [](const Rank& rank) {
+      shift(rank.transport, 10);
+      if (rank.transport.rank() == 1) {
+        if (std::system("sleep 20 > /dev/null 2>&1 &") != 0) throw std::logic_error("no shell");
+        raise(SIGKILL);
+      }
+      shift(rank.transport, 10, 10);
+    });
+  };
+  if (is_rank()) run();
+  const std::string text = said(run);
+  EXPECT_EQ(code, 128 + SIGKILL);
+  EXPECT_NE(text.find("rank 1 of 2"), std::string::npos) << text;
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 2s);
+}
+
 TEST_P(LaunchProcesses, ARankThatLeavesEarlyIsNamedByWhoWaitsForIt) {
   int code = 0;
   const auto run = [&] {
-    code = dist::launch(options(3, GetParam()), [](const Rank& rank) {
+    code = dist::launch(options(2, GetParam()), [](const Rank& rank) {
       shift(rank.transport, 10);
       if (rank.transport.rank() == 1) return;
       shift(rank.transport, 10, 10);
@@ -202,7 +273,7 @@ TEST_P(LaunchProcesses, ARankThatLeavesEarlyIsNamedByWhoWaitsForIt) {
   if (is_rank()) run();
   const std::string text = said(run);
   EXPECT_EQ(code, dist::failed_rank_code);
-  EXPECT_NE(text.find("rank 1 of 3 has ended"), std::string::npos) << text;
+  EXPECT_NE(text.find("rank 1 of 2 has ended"), std::string::npos) << text;
 }
 TEST_P(LaunchProcesses, AStoppedRankIsNamedAfterTheTimeout) {
   int code = 0;
@@ -224,9 +295,11 @@ TEST_P(LaunchProcesses, AStoppedRankIsNamedAfterTheTimeout) {
 TEST_P(LaunchProcesses, ASignalToTheLauncherReachesTheRanks) {
   int code = 0;
   const auto run = [&] {
-    code = dist::launch(options(2, GetParam()), [](const Rank& rank) {
+    const pid_t launcher = is_rank() ? getppid() : getpid();
+    if (launcher <= 1) throw std::logic_error("the launcher has ended");
+    code = dist::launch(options(2, GetParam()), [launcher](const Rank& rank) {
       shift(rank.transport, 10);
-      if (rank.transport.rank() == 0) kill(getppid(), SIGTERM);
+      if (rank.transport.rank() == 0 && getppid() == launcher) kill(launcher, SIGTERM);
       std::this_thread::sleep_for(60s);
     });
   };
@@ -235,7 +308,7 @@ TEST_P(LaunchProcesses, ASignalToTheLauncherReachesTheRanks) {
   EXPECT_EQ(code, 128 + SIGTERM);
   EXPECT_NE(text.find("killed by signal 15"), std::string::npos) << text;
 }
-TEST_P(LaunchProcesses, RanksDieWithTheirLauncher) {
+TEST_P(TimingLaunch, RanksDieWithinTwoSecondsOfTheirLauncher) {
   // The launcher is a child of this test; its ranks write their numbers to a pipe that ends when
   // all of them have.
   int ends[2];
@@ -272,8 +345,17 @@ TEST(LaunchOptions, AreChecked) {
   EXPECT_THROW(static_cast<void>(dist::launch({.ranks = 65}, body)), halfstep::OptionError);
   EXPECT_THROW(static_cast<void>(dist::launch({.threads = -1}, body)), halfstep::OptionError);
   EXPECT_THROW(static_cast<void>(dist::launch({.timeout = 0ms}, body)), halfstep::OptionError);
-  EXPECT_THROW(static_cast<void>(dist::launch({.ranks = 2, .arena_bytes = 100}, body)),
+  EXPECT_THROW(static_cast<void>(dist::launch({.timeout = 2'147'483'648ms}, body)),
                halfstep::OptionError);
+  for (const auto kind : {TransportKind::threads, TransportKind::shm, TransportKind::pipe}) {
+    EXPECT_THROW(static_cast<void>(dist::launch({.transport = kind, .arena_bytes = 100}, body)),
+                 halfstep::OptionError);
+  }
+  for (const auto kind : {TransportKind::threads, TransportKind::shm}) {
+    EXPECT_THROW(
+        static_cast<void>(dist::launch({.ranks = 2, .transport = kind, .arena_bytes = 100}, body)),
+        halfstep::OptionError);
+  }
   EXPECT_THROW(static_cast<void>(dist::transport_kind("tcp")), halfstep::OptionError);
 }
 TEST(LaunchOptions, ThreadsAreDividedAmongTheRanks) {
@@ -286,10 +368,4 @@ TEST(LaunchOptions, ThreadsAreDividedAmongTheRanks) {
               0);
   }
 }
-TEST(LaunchOptions, MemoryThatTheSystemHasNotIsRefusedAtTheStart) {
-  EXPECT_THROW(static_cast<void>(dist::launch({.ranks = 2, .arena_bytes = std::int64_t{1} << 45},
-                                              [](const Rank&) {})),
-               halfstep::MemoryError);
-}
-
 }  // namespace

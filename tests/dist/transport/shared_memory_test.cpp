@@ -4,6 +4,8 @@
 #include <array>
 #include <cstdint>
 #include <fstream>
+#include <iterator>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -58,13 +60,22 @@ TEST(Segment, RefusesWhatIsNone) {
   EXPECT_THROW(static_cast<void>(Segment::create(65, 0)), halfstep::OptionError);
   EXPECT_THROW(static_cast<void>(Segment::create(2, 64)), halfstep::OptionError);
 }
-TEST(Segment, ThatDoesNotFitIsRefusedBeforeAnythingIsTaken) {
-  try {
-    static_cast<void>(Segment::create(2, std::int64_t{1} << 45));
-    FAIL();
-  } catch (const halfstep::MemoryError& error) {
-    EXPECT_NE(std::string(error.what()).find("left. Is LaunchOptions::arena_bytes per rank?"),
-              std::string::npos);
+// Of a few hundred kilobytes on a system that is said to have less: one that is not refused harms
+// nobody.
+TEST(Segment, ThatDoesNotFitIsRefusedWhereverItWouldLie) {
+  const auto bytes = std::ssize(Segment::in_process(2, 4096).bytes());
+  for (const auto make : {Segment::create, Segment::in_process}) {
+    EXPECT_EQ(std::ssize(make(2, 4096, 2 * bytes).bytes()), bytes);
+    EXPECT_THROW(static_cast<void>(make(2, 4096, std::nullopt)), halfstep::MemoryError);
+    try {
+      static_cast<void>(make(2, 4096, bytes));
+      ADD_FAILURE() << "taken";
+    } catch (const halfstep::MemoryError& error) {
+      EXPECT_NE(std::string(error.what())
+                    .find("2 ranks with arenas of 4096 bytes (LaunchOptions::arena_bytes)"),
+                std::string::npos)
+          << error.what();
+    }
   }
 }
 

@@ -22,6 +22,7 @@
 #include <halfstep/dist/parallel/agreement.hpp>
 #include <halfstep/dist/parallel/shards.hpp>
 #include <halfstep/mixed/processes.hpp>
+#include <halfstep/mixed/state_formats.hpp>
 #include <halfstep/numeric/dtype.hpp>
 #include <halfstep/optim/optimizer.hpp>
 #include <halfstep/tensor/hash.hpp>
@@ -71,6 +72,13 @@ struct Shown {
   void scalar(std::string_view /*name*/, double& /*value*/) {}
 };
 
+/// Whether an optimizer holds its weights in floats: in masters, or as a store of floats does.
+template <class Inner>
+inline constexpr bool holds_floats = true;
+template <class Inner>
+requires requires { typename Inner::Formats; }
+inline constexpr bool holds_floats<Inner> = Inner::Formats::keep == mixed::Keep::master;
+
 }  // namespace detail
 
 /// `Inner` over this rank's shard of the parameters. `Ranks<T>`, made of (group, parameters,
@@ -78,8 +86,14 @@ struct Shown {
 /// shard here.
 ///
 /// Clipping, skipping and the loss scale are those of the whole gradient, and so are the bits.
+/// Weights that are written or loaded into the store later are noticed as by MasterWeights, in each
+/// shard for itself; all ranks load the same. Of its state formats FloatMaster alone: a split or
+/// compensated weight is not yet gathered with its other half.
 template <template <class> class Ranks, class Inner>
 class ShardedOptimizer {
+  static_assert(detail::holds_floats<Inner>,
+                "dist: ZeRO takes MasterWeights with FloatMaster, or an optimizer of floats: the "
+                "other state formats are not gathered in full precision");
   using T = typename Inner::Element;
 
  public:
@@ -96,7 +110,9 @@ class ShardedOptimizer {
         shards_(parameters, group.size(), grain),
         ranks_(group, parameters, shards_, shard.bucket_bytes),
         shard_(parameters.part(shards_.of(group.rank()))),
-        inner_(shard_, options) {}
+        inner_(shard_, options) {
+    remember();
+  }
   ShardedOptimizer(const ShardedOptimizer&) = delete;
   ShardedOptimizer& operator=(const ShardedOptimizer&) = delete;
 
@@ -110,9 +126,9 @@ class ShardedOptimizer {
     if constexpr (optim::ready_for_step<Gradients>) {
       static_cast<void>(
           optim::checked_result(gradients, parameters_, lr, "dist::ShardedOptimizer"));
-      const std::uint32_t first = parameters_.find(shard_.infos().front().name).index;
+      notice();
       optim::StepResult result = inner_.step(
-          detail::ShardGradients<std::remove_cvref_t<Gradients>>(gradients, shard_, first), lr);
+          detail::ShardGradients<std::remove_cvref_t<Gradients>>(gradients, shard_, first()), lr);
       if (result.applied) gather();
       return result;
     } else {
@@ -128,6 +144,7 @@ class ShardedOptimizer {
   /// That of the whole model in one process, on every rank. All ranks call it. Takes a copy of all
   /// weights in full precision meanwhile.
   [[nodiscard]] std::uint64_t weights_hash() {
+    notice();
     detail::Shown shown;
     if constexpr (requires { inner_.visit_weights(shown); }) {
       inner_.visit_weights(shown);
@@ -139,6 +156,7 @@ class ShardedOptimizer {
   /// This rank's part of every state tensor, with its place in the whole.
   template <tensor::state_visitor Visitor>
   void visit_state(Visitor& visitor) {
+    notice();
     inner_.visit_state(visitor);
   }
 
@@ -155,9 +173,30 @@ class ShardedOptimizer {
     return parameters;
   }
 
+  /// The whole store's number of the shard's parameter 0.
+  [[nodiscard]] std::uint32_t first() const {
+    return parameters_.find(shard_.infos().front().name).index;
+  }
+  /// The shard's versions are its own: what was written through the whole store is written here.
+  void notice() {
+    const std::uint32_t begin = first();
+    for (std::uint32_t i = 0; i < shard_.size(); ++i) {
+      if (parameters_.infos()[begin + i].version != versions_[i])
+        static_cast<void>(shard_.write({i}));
+    }
+    remember();
+  }
+  void remember() {
+    const std::uint32_t begin = first();
+    versions_.resize(shard_.size());
+    for (std::uint32_t i = 0; i < shard_.size(); ++i)
+      versions_[i] = parameters_.infos()[begin + i].version;
+  }
+
   void gather() {
     const core::Range own = shards_.of(group_.rank());
     const auto all = parameters_.write_all();
+    remember();
     if constexpr (Ranks<T>::shards_weights) return;
     all_gather<T>(group_, elements_of(std::span<const T>(all), own), all,
                   shards_.counts_within({0, parameters_.count()}));
@@ -188,6 +227,7 @@ class ShardedOptimizer {
   Ranks<T> ranks_;
   Parameters<T> shard_;
   Inner inner_;
+  std::vector<std::uint32_t> versions_;  // of the whole store's parameters, as last seen
 };
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::dist

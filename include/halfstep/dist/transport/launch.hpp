@@ -5,18 +5,20 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 
@@ -96,9 +98,24 @@ struct Launched {
     Launched out{at(0), at(1), at(2), at(3), at(4), at(5), numbers[6], {}};
     for (std::size_t i = 7; i < numbers.size(); ++i)
       out.files.push_back(at(i));
+    // A program that this rank starts must not keep them open: others would wait for their end.
+    fcntl(out.reports, F_SETFD, FD_CLOEXEC);
+    for (const int file : out.files) {
+      if (file >= 0) fcntl(file, F_SETFD, FD_CLOEXEC);
+    }
     return out;
   }
 };
+
+[[nodiscard]] inline std::string what_was_thrown(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "something that is no std::exception";
+  }
+}
 
 /// Runs the body as one rank and gives the exit code. A failure is handed to `report` first:
 /// whether it is another rank's fault, and the text.
@@ -109,10 +126,8 @@ template <class Body, class Report>
     return 0;
   } catch (const PeerError& error) {
     report(true, error.what());
-  } catch (const std::exception& error) {
-    report(false, error.what());
   } catch (...) {
-    report(false, "something that is no std::exception");
+    report(false, what_was_thrown(std::current_exception()));
   }
   return failed_rank_code;
 }
@@ -131,7 +146,10 @@ template <class Body>
     transport = &shared.emplace(*segment, launched.rank, "shm",
                                 WaitOptions{.timeout = timeout, .crowded = launched.crowded != 0});
   } else {
-    transport = &sockets.emplace(launched.rank, launched.files, timeout);
+    std::vector<File> files;
+    for (const int file : launched.files)
+      files.emplace_back(file);
+    transport = &sockets.emplace(launched.rank, std::move(files), timeout);
   }
   const int code =
       run_rank(*transport, launched.threads, body, [&](bool of_a_peer, std::string_view what) {
@@ -192,10 +210,13 @@ class Watch {
   void look(std::size_t number) {
     Process& rank = ranks_[number];
     int status = 0;
-    if (!rank.running || waitpid(rank.pid, &status, WNOHANG) != rank.pid) return;
+    if (!rank.running) return;
+    const pid_t ended = waitpid(rank.pid, &status, WNOHANG);
+    const bool untold = ended < 0 && errno == ECHILD;  // SIGCHLD is ignored, or somebody else waits
+    if (ended != rank.pid && !untold) return;
     rank.running = false;
     const int index = static_cast<int>(number);
-    if (status == 0) {
+    if (status == 0 && !untold) {
       if (segment_ != nullptr) segment_->end(index);
       return;
     }
@@ -205,10 +226,14 @@ class Watch {
     // Who stopped because of another rank is not the cause, unless no other turns up.
     const bool of_a_peer = ended_by_us_ || (!text.empty() && text[0] == 'p');
     const std::string how =
-        text.empty() ? how_it_ended(status) : core::text("failed: ", text.substr(1));
+        !text.empty() ? core::text("failed: ", text.substr(1))
+        : untold      ? "ended, and its launcher was not told how. Does it ignore SIGCHLD?"
+                      : how_it_ended(status);
     if (!failed_ || (secondary_ && !of_a_peer)) {
       cause_ = core::text("rank ", index, " of ", ranks_.size(), " (process ", rank.pid, ") ", how);
-      code_ = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      code_ = untold              ? failed_rank_code
+              : WIFEXITED(status) ? WEXITSTATUS(status)
+                                  : 128 + WTERMSIG(status);
       secondary_ = of_a_peer;
     }
     if (!failed_) deadline_ = Clock::now() + grace;
@@ -241,7 +266,7 @@ class Watch {
   const std::vector<std::string> arguments =
       options.arguments.empty() ? own_arguments() : options.arguments;
   std::optional<Segment> segment;
-  std::vector<std::vector<int>> sockets;
+  std::vector<std::vector<File>> sockets;
   if (options.transport == TransportKind::shm) {
     segment.emplace(Segment::create(options.ranks, options.arena_bytes));
   } else {
@@ -257,6 +282,10 @@ class Watch {
     ~Restore() { sigprocmask(SIG_SETMASK, &mask, nullptr); }
   } const restore{before};
   File signals(signalfd(-1, &watched, SFD_CLOEXEC));
+  if (signals.number() < 0) {
+    core::fail<MemoryError>(
+        "dist::launch: signals cannot be watched (signalfd: ", std::strerror(errno), ")");
+  }
   std::vector<Process> ranks(n);
   for (std::size_t i = 0; i < n; ++i) {
     int ends[2];
@@ -266,6 +295,8 @@ class Watch {
     }
     ranks[i].reports = File(ends[0]);
     const File reports(ends[1]);
+    // What a rank left running may hold the other end: an end of the file never comes then.
+    fcntl(ends[0], F_SETFL, O_NONBLOCK);
     Launched launched{static_cast<int>(i),
                       options.ranks,
                       static_cast<int>(options.transport),
@@ -275,7 +306,12 @@ class Watch {
                       options.timeout.count(),
                       {}};
     std::vector<int> files{ends[1]};
-    launched.files = segment ? std::vector<int>{segment->file()} : sockets[i];
+    if (segment) {
+      launched.files = {segment->file()};
+    } else {
+      for (const File& file : sockets[i])
+        launched.files.push_back(file.number());
+    }
     for (const int file : launched.files) {
       if (file >= 0) files.push_back(file);
     }
@@ -291,11 +327,7 @@ class Watch {
                               std::strerror(errno), "). Linux 5.3 or later is needed.");
     }
   }
-  for (const auto& row : sockets) {
-    for (const int file : row) {
-      if (file >= 0) close(file);  // or a rank that ended would leave its sockets open here
-    }
-  }
+  sockets.clear();  // or a rank that ended would leave its sockets open here
   return Watch(std::move(ranks), segment ? &*segment : nullptr, std::move(signals)).wait();
 }
 
@@ -317,10 +349,11 @@ template <class Body>
   if (const auto launched = detail::Launched::take()) detail::run_launched(*launched, body);
   const core::AvailableThreads available = core::find_available_threads();
   if (options.ranks < 1 || options.ranks > max_ranks || options.threads < 0 ||
-      options.timeout.count() < 1) {
+      options.timeout.count() < 1 || options.timeout.count() > std::numeric_limits<int>::max()) {
     core::fail<OptionError>("dist::launch: ", options.ranks, " ranks of ", options.threads,
                             " threads with a timeout of ", options.timeout.count(),
-                            " ms; wanted 1 to ", max_ranks, " ranks, 0 or more threads and 1 ms.");
+                            " ms; wanted 1 to ", max_ranks,
+                            " ranks, 0 or more threads and 1 ms to 24 days.");
   }
   const int threads =
       options.threads > 0 ? options.threads : std::max(1, available.threads / options.ranks);
@@ -328,14 +361,12 @@ template <class Body>
   if (options.ranks > 1 && options.transport != TransportKind::threads) {
     return detail::launch_processes(options, threads, crowded);
   }
-  int code = 0;
-  std::atomic<int> first{-1};
+  std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(options.ranks));
   const auto run = [&](Transport& transport) {
     try {
       body(Rank{transport, threads});
     } catch (...) {
-      int none = -1;
-      first.compare_exchange_strong(none, transport.rank());
+      thrown[static_cast<std::size_t>(transport.rank())] = std::current_exception();
       throw;
     }
   };
@@ -344,12 +375,16 @@ template <class Body>
                  .arena_bytes = options.arena_bytes,
                  .wait = {.timeout = options.timeout, .crowded = crowded}},
                 run);
-  } catch (const std::exception& error) {
-    static_cast<void>(std::fprintf(stderr, "halfstep: rank %d of %d failed: %s\n", first.load(),
-                                   options.ranks, error.what()));
-    code = failed_rank_code;
+    return 0;
+  } catch (...) {
+    // What no rank threw is an option out of range or the system's refusal: the caller's to hear.
+    const auto first = std::find(thrown.begin(), thrown.end(), std::current_exception());
+    if (first == thrown.end()) throw;
+    static_cast<void>(std::fprintf(stderr, "halfstep: rank %d of %d failed: %s\n",
+                                   static_cast<int>(first - thrown.begin()), options.ranks,
+                                   detail::what_was_thrown(*first).c_str()));
+    return failed_rank_code;
   }
-  return code;
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::dist

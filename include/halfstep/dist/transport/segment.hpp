@@ -10,8 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <new>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,9 +24,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <halfstep/core/available_memory.hpp>
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
-#include <halfstep/core/threads.hpp>
 #include <halfstep/core/views.hpp>
 #include <halfstep/dist/transport/transport.hpp>
 
@@ -41,18 +41,6 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
               sizeof(std::atomic<std::uint64_t>) == 8);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
               sizeof(std::atomic<std::uint32_t>) == 4);
-
-/// Bytes that the system can give without taking them from others, as it states itself; without a
-/// statement, any number.
-[[nodiscard]] inline std::int64_t available_memory() {
-  constexpr std::string_view key = "MemAvailable:";
-  const std::string text = core::detail::read_small_file("/proc/meminfo").value_or("");
-  const std::size_t at = text.find(key);
-  if (at == std::string::npos) return std::numeric_limits<std::int64_t>::max();
-  std::string_view rest = std::string_view(text).substr(at + key.size());
-  const auto kilobytes = core::detail::take_integer(rest);
-  return kilobytes ? *kilobytes * 1024 : std::numeric_limits<std::int64_t>::max();
-}
 
 /// Where a rank's data for an operation lies.
 struct Slot {
@@ -99,21 +87,20 @@ class Segment {
   static constexpr std::int64_t inline_bytes = std::int64_t{4} << 10;
 
   /// In the memory of this process: ranks are threads.
-  [[nodiscard]] static Segment in_process(int ranks, std::int64_t arena_bytes) {
-    return Segment(-1, checked_bytes(ranks, arena_bytes), ranks, arena_bytes);
+  /// @throws as `create` does.
+  [[nodiscard]] static Segment in_process(
+      int ranks, std::int64_t arena_bytes,
+      std::optional<std::int64_t> available = core::available_memory()) {
+    return Segment(-1, checked_bytes(ranks, arena_bytes, available), ranks, arena_bytes);
   }
   /// A memfd for the processes that inherit it or open it by number. Its memory is reserved here
   /// and its size sealed, so that no access to it can fail later.
-  /// @throws MemoryError if the system has not so much, OptionError for sizes out of range.
-  [[nodiscard]] static Segment create(int ranks, std::int64_t arena_bytes) {
-    const std::int64_t bytes = checked_bytes(ranks, arena_bytes);
-    // Reserving more than there is would not fail: it would have other processes killed.
-    const std::int64_t available = detail::available_memory();
-    if (bytes > available) {
-      core::fail<MemoryError>("dist::Segment: ", ranks, " ranks with arenas of ", arena_bytes,
-                              " bytes need ", bytes, ", but this system has ", available,
-                              " left. Is LaunchOptions::arena_bytes per rank?");
-    }
+  /// @throws MemoryError if that is more than the system has left, OptionError for sizes out of
+  /// range.
+  [[nodiscard]] static Segment create(
+      int ranks, std::int64_t arena_bytes,
+      std::optional<std::int64_t> available = core::available_memory()) {
+    const std::int64_t bytes = checked_bytes(ranks, arena_bytes, available);
     const int file = memfd_create("halfstep", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (file < 0) refuse("memfd_create", bytes);
     if (ftruncate(file, bytes) != 0 || fallocate(file, 0, 0, bytes) != 0 ||
@@ -251,14 +238,21 @@ class Segment {
         "dist::Segment: ", what, " failed for ", bytes, " bytes (", std::strerror(errno),
         "). Is the arena of each rank larger than this system's memory allows?");
   }
-  [[nodiscard]] static std::int64_t checked_bytes(int ranks, std::int64_t arena_bytes) {
+  [[nodiscard]] static std::int64_t checked_bytes(int ranks, std::int64_t arena_bytes,
+                                                  std::optional<std::int64_t> available) {
     if (ranks < 1 || ranks > max_ranks || arena_bytes < 0 || arena_bytes > std::int64_t{1} << 46 ||
         arena_bytes % detail::line_pair != 0) {
       core::fail<OptionError>("dist::Segment: ", ranks, " ranks with arenas of ", arena_bytes,
                               " bytes; wanted 1 to ", max_ranks,
                               " ranks and a multiple of 128 bytes.");
     }
-    return arena_offset(ranks) + ranks * arena_bytes;
+    const std::int64_t bytes = arena_offset(ranks) + ranks * arena_bytes;
+    // Reserving more than there is would not fail: it would have other processes killed.
+    core::require_memory(bytes,
+                         core::text("dist::Segment of ", ranks, " ranks with arenas of ",
+                                    arena_bytes, " bytes (LaunchOptions::arena_bytes)"),
+                         available);
+    return bytes;
   }
   [[nodiscard]] static constexpr std::int64_t control_offset() {
     return core::round_up(sizeof(detail::SegmentHeader), detail::line_pair);

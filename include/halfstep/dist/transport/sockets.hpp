@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,47 +19,38 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
 #include <halfstep/dist/transport/detail/exchange.hpp>
+#include <halfstep/dist/transport/detail/process.hpp>
 #include <halfstep/dist/transport/transport.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::dist {
 
 class Sockets final : public Transport {
  public:
-  /// files[peer] is connected to that rank's files[rank]; its own entry is -1. Owns them.
-  Sockets(int rank, std::vector<int> files, std::chrono::milliseconds timeout)
+  /// files[peer] is connected to that rank's files[rank]; its own entry is no file.
+  Sockets(int rank, std::vector<detail::File> files, std::chrono::milliseconds timeout)
       : rank_(rank), files_(std::move(files)), timeout_(timeout) {}
-  ~Sockets() override {
-    for (const int file : files_) {
-      if (file >= 0) close(file);
-    }
-  }
 
   /// Connected sockets for `ranks` ranks: entry [r] is what rank r is made with.
   /// @throws MemoryError if the system refuses so many.
-  [[nodiscard]] static std::vector<std::vector<int>> connect(int ranks) {
+  [[nodiscard]] static std::vector<std::vector<detail::File>> connect(int ranks) {
     const auto n = static_cast<std::size_t>(ranks);
-    std::vector<std::vector<int>> files(n, std::vector<int>(n, -1));
+    std::vector<std::vector<detail::File>> files(n);
+    for (auto& row : files)
+      row.resize(n);
     for (std::size_t a = 0; a < n; ++a) {
       for (std::size_t b = a + 1; b < n; ++b) {
         int pair[2];
         if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
-          const int error = errno;
-          for (const auto& row : files) {
-            for (const int file : row) {
-              if (file >= 0) close(file);
-            }
-          }
           core::fail<MemoryError>("dist::Sockets: the system refused the sockets of ", ranks,
-                                  " ranks (", std::strerror(error),
+                                  " ranks (", std::strerror(errno),
                                   "). Raise the limit on open files, or use shared memory.");
         }
-        files[a][b] = pair[0];
-        files[b][a] = pair[1];
+        files[a][b] = detail::File(pair[0]);
+        files[b][a] = detail::File(pair[1]);
       }
     }
     return files;
@@ -79,14 +71,12 @@ class Sockets final : public Transport {
 
   std::size_t send_some(int peer, std::span<const std::byte> bytes) {
     if (bytes.empty()) return 0;
-    const ssize_t n = send(files_[static_cast<std::size_t>(peer)], bytes.data(), bytes.size(),
-                           MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t n = send(file(peer), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
     return moved(n, peer);
   }
   std::size_t receive_some(int peer, std::span<std::byte> bytes) {
     if (bytes.empty()) return 0;
-    const ssize_t n =
-        recv(files_[static_cast<std::size_t>(peer)], bytes.data(), bytes.size(), MSG_DONTWAIT);
+    const ssize_t n = recv(file(peer), bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (n == 0) fail_gone(peer);
     return moved(n, peer);
   }
@@ -96,15 +86,16 @@ class Sockets final : public Transport {
     for (int peer = 0; peer < size(); ++peer) {
       const bool out = (senders >> peer & 1U) != 0, in = (receivers >> peer & 1U) != 0;
       if (!out && !in) continue;
-      polled[count++] = {files_[static_cast<std::size_t>(peer)],
-                         static_cast<short>((out ? POLLOUT : 0) | (in ? POLLIN : 0)), 0};
+      polled[count++] = {file(peer), static_cast<short>((out ? POLLOUT : 0) | (in ? POLLIN : 0)),
+                         0};
     }
     const auto deadline = std::chrono::steady_clock::now() + timeout_;
     for (;;) {
       const auto left =
           std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-      const int ready =
-          poll(polled.data(), count, static_cast<int>(std::max<std::int64_t>(left.count(), 0)));
+      const int ready = poll(polled.data(), count,
+                             static_cast<int>(std::clamp<std::int64_t>(
+                                 left.count(), 0, std::numeric_limits<int>::max())));
       if (ready > 0) return;
       if (ready == 0) fail_late(senders | receivers);
       if (errno != EINTR)
@@ -113,6 +104,7 @@ class Sockets final : public Transport {
   }
 
  private:
+  [[nodiscard]] int file(int peer) const { return files_[static_cast<std::size_t>(peer)].number(); }
   std::size_t moved(ssize_t n, int peer) const {
     if (n >= 0) return static_cast<std::size_t>(n);
     if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) return 0;
@@ -133,7 +125,7 @@ class Sockets final : public Transport {
   }
 
   int rank_;
-  std::vector<int> files_;
+  std::vector<detail::File> files_;
   std::chrono::milliseconds timeout_;
   Label current_;
 };
