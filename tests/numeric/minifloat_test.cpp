@@ -201,6 +201,8 @@ TYPED_TEST(Minifloat, RoundsDoubleAndLongDoubleOnceAndSaturatesWhereAsked) {
     ASSERT_EQ(TypeParam{middle * (1 + 0x1p-60L)}.bits(), bits + 1);
   }
   print<TypeParam>("from double and long double", count);
+  EXPECT_EQ(count.inputs, std::ssize(interesting_doubles<TypeParam>()) +
+                              static_cast<std::int64_t>(TypeParam::format::max_code));
 }
 
 TYPED_TEST(Minifloat, RoundsEveryIntegerTypeOnce) {

@@ -19,6 +19,12 @@
 
 namespace {
 
+__extension__ using Wide = __int128;
+template <class T, class Integer>
+concept encodes = requires(Integer x) {
+  halfstep::numeric::detail::encode_integer<typename T::format>(x);
+};
+
 using namespace halfstep_tests;
 
 std::map<std::string, std::uint64_t> hashes() {
@@ -74,6 +80,8 @@ TYPED_TEST(SmallFloat, IsItsBitsAndNothingElse) {
   static_assert(!std::is_convertible_v<float, T> && !std::is_convertible_v<T, float> &&
                 !std::is_convertible_v<int, T> && !std::is_convertible_v<T, bool>);
   static_assert(std::is_same_v<decltype(T{} <=> T{}), std::partial_ordering>);
+  // An integer beyond 64 bits would be cut: it does not compile, whatever a mode takes it for.
+  static_assert(encodes<T, std::uint64_t> && !encodes<T, Wide> && !std::is_constructible_v<T, Wide>);
   static_assert(T{1} + T{1} == T{2} && T{4} / T{2} == T{2} && fma(T{1}, T{1}, T{1}) == T{2});
   static_assert(nextafter(T{1}, T{2}) > T{1} && abs(T{2}) == T{2} && isnormal(T{2}));
   EXPECT_EQ(code<T>(0xFFFFFFFF).bits(), codes<T> - 1);

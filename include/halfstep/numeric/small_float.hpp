@@ -53,8 +53,9 @@ struct small_float {
       : code_(static_cast<storage>(numeric::detail::encode<Format>(x))) {}
   explicit small_float(long double x)
       : code_(static_cast<storage>(numeric::detail::encode<Format>(x))) {}
+  /// Of at most 64 bits: a wider one, which some compilers' modes know, does not compile.
   template <std::integral Integer>
-  constexpr explicit small_float(Integer x)
+  requires(sizeof(Integer) <= 8) constexpr explicit small_float(Integer x)
       : code_(static_cast<storage>(numeric::detail::encode_integer<Format>(x))) {}
   template <class Other>
   requires(!std::same_as<Other, Format>) constexpr explicit small_float(small_float<Other> x)

@@ -259,7 +259,8 @@ template <class Format>
 /// The code of any integer, rounded once.
 template <class Format, Rounding R = Rounding::nearest_even, Overflow O = Overflow::infinity,
           class Integer>
-[[nodiscard]] constexpr std::uint32_t encode_integer(Integer x, std::uint64_t random = 0) {
+requires(sizeof(Integer) <= sizeof(std::uint64_t))
+    [[nodiscard]] constexpr std::uint32_t encode_integer(Integer x, std::uint64_t random = 0) {
   const bool negative = x < Integer{};
   const auto wide = static_cast<std::uint64_t>(x);
   return round<Format, R, O>({negative, negative ? std::uint64_t{0} - wide : wide, 0}, random);
