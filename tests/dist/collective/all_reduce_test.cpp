@@ -366,11 +366,41 @@ TEST(AllReduceOptions, AreNamed) {
   EXPECT_EQ(halfstep::dist::algorithm("ring"), Algorithm::ring);
   EXPECT_THROW(static_cast<void>(halfstep::dist::algorithm("tree")), halfstep::OptionError);
 }
-TEST(AllReduceOptions, TwoThreadsOfOneRankMayNotUseOneGroup) {
+TEST_P(AllReduce, OfNothingIsNothing) {
+  ranks::run(2, GetParam(), [](Group& group) {
+    halfstep::dist::all_reduce(group, std::span<float>());
+    std::array<float, 1> one{1.0F};
+    halfstep::dist::all_reduce(group, std::span<float>(one));
+    EXPECT_EQ(one[0], 2.0F);
+  });
+}
+// Operations of a number n and n + 2 share a place in the segment, so groups may not count alone.
+TEST_P(AllReduce, OfGroupsThatShareATransportInTurnsIsOfEach) {
+  ranks::run(2, GetParam(), [](Group& first) {
+    halfstep::Runtime runtime({.threads = 1});
+    Group second(first.transport(), runtime);
+    const float mine = static_cast<float>(first.rank() + 1);
+    for (int round = 0; round < 2000; ++round) {
+      const float scale = static_cast<float>(round);
+      std::array<float, 3> small{mine, scale * mine, 1.0F};
+      halfstep::dist::all_reduce(first, std::span<float>(small));
+      std::array<float, 3> other{-mine, scale, 4.0F};
+      halfstep::dist::all_reduce(second, std::span<float>(other));
+      ASSERT_EQ(small, (std::array<float, 3>{3.0F, scale * 3.0F, 2.0F})) << round;
+      ASSERT_EQ(other, (std::array<float, 3>{-3.0F, scale * 2.0F, 8.0F})) << round;
+    }
+    const Group::Operation a(first, "a", "bytes", "", 0, 0);
+    EXPECT_EQ(a.label().number, 4001U);
+  });
+}
+TEST(AllReduceOptions, TwoThreadsOfOneRankMayNotUseOneTransport) {
   ranks::run(1, Over::heap, [&](Group& group) {
     const Group::Operation open(group, "first", "bytes", "", 0, 0);
     std::vector<float> data(10);
     EXPECT_THROW(halfstep::dist::all_reduce(group, std::span(data)), halfstep::StateError);
+    halfstep::Runtime runtime({.threads = 1});
+    Group second(group.transport(), runtime);
+    EXPECT_THROW(halfstep::dist::all_reduce(second, std::span(data)), halfstep::StateError);
   });
 }
 

@@ -10,6 +10,7 @@
 
 #include <halfstep/dist/parallel/zero1.hpp>
 #include <halfstep/dist/parallel/zero2.hpp>
+#include <halfstep/dist/parallel/zero3.hpp>
 #include <halfstep/mixed/gradient_accumulator.hpp>
 #include <halfstep/mixed/master_weights.hpp>
 #include <halfstep/optim/adamw.hpp>
@@ -104,5 +105,6 @@ TEST(ShardedOptimizer, NoticesWeightsThatAreLoadedBetweenStepsAsOneProcessDoes) 
   expect_as_alone<dist::Zero1<Masters>>(true, loaded);
   expect_as_alone<dist::Zero1<Masters>>(false, trained);
   expect_as_alone<dist::Zero2<Masters>>(true, loaded);
+  expect_as_alone<dist::Zero3<Masters>>(true, loaded);
 }
 }  // namespace

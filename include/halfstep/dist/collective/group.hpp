@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The ranks that work together, as one of them sees it: a transport, what kernels are handed, and
-// the number of the next operation. What every collective is called on.
+// The ranks that work together, as one of them sees it: a transport and what kernels are handed.
+// What every collective is called on.
 #pragma once
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -41,7 +40,8 @@ template <class T>
                        static_cast<std::size_t>(range.end - range.begin));
 }
 
-/// Transport and Runtime must outlive it. Belongs to the thread that trains.
+/// Transport and Runtime must outlive it. Belongs to the thread that trains: groups that share a
+/// transport take turns, in the same order on all ranks.
 class Group {
  public:
   Group(Transport& transport, Runtime& runtime)
@@ -64,19 +64,13 @@ class Group {
     /// `data` is what others may read and write, if it lies in shared memory.
     Operation(Group& group, std::string_view name, std::string_view format, std::string_view detail,
               std::int64_t count, std::uint64_t cut, std::span<const std::byte> data = {})
-        : group_(group) {
-      bool idle = false;
-      if (!group.busy_.compare_exchange_strong(idle, true)) {
-        core::fail<StateError>("dist: two threads of rank ", group.rank(),
-                               " are in collectives of one group, the second in ", name,
-                               ". Give each thread that communicates a group of its own.");
-      }
-      label_ = dist::label(name, format, detail, ++group.operations_, count, cut);
+        : group_(group),
+          label_(dist::label(name, format, detail, group.transport_.begin(name), count, cut)) {
       if (SharedMemory* const shared = group.transport_.shared()) shared->post(label_, data);
     }
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
-    ~Operation() { group_.busy_.store(false); }
+    ~Operation() { group_.transport_.end(); }
     [[nodiscard]] const Label& label() const { return label_; }
 
    private:
@@ -94,8 +88,6 @@ class Group {
   Transport& transport_;
   core::Compute compute_;
   core::AlignedBuffer workspace_;
-  std::uint64_t operations_ = 0;
-  std::atomic<bool> busy_{false};
 };
 
 namespace detail {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -133,8 +134,24 @@ class Transport {
   /// For what moves bytes on this transport's behalf.
   [[nodiscard]] Traffic& count() { return traffic_; }
 
+  /// The number of the operation of that name, which begins: one more than the last one's,
+  /// whichever group it was of. Until `end` there may be no other.
+  /// @throws StateError if there is one, of another thread.
+  [[nodiscard]] std::uint64_t begin(std::string_view name) {
+    bool idle = false;
+    if (!busy_.compare_exchange_strong(idle, true)) {
+      core::fail<StateError>("dist: two threads of rank ", rank(),
+                             " are in collectives over one transport, the second in ", name,
+                             ". Give each thread that communicates a transport of its own.");
+    }
+    return ++operations_;
+  }
+  void end() { busy_.store(false); }
+
  private:
   Traffic traffic_;
+  std::uint64_t operations_ = 0;
+  std::atomic<bool> busy_{false};
 };
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::dist

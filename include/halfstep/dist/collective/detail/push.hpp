@@ -49,8 +49,10 @@ template <class E>
 void one_shot_all_reduce(Group& group, SharedMemory& memory, std::span<E> data,
                          kernels::Reduction reduction) {
   const auto n = static_cast<std::size_t>(group.size());
-  std::memcpy(memory.inline_data(group.rank()), static_cast<const void*>(data.data()),
-              data.size_bytes());
+  if (!data.empty()) {  // whose pointer may be null, which memcpy must not be given
+    std::memcpy(memory.inline_data(group.rank()), static_cast<const void*>(data.data()),
+                data.size_bytes());
+  }
   memory.meet();
   memory.compare_labels();
   std::array<const E*, max_ranks> sources{};
