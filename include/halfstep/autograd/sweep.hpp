@@ -339,10 +339,7 @@ inline void Tape::rewind(const Mark& to) {
 }
 
 inline std::string_view Tape::producer(std::uint32_t value) const {
-  for (const auto& node : graph_.nodes) {
-    if (value >= node.outputs.first && value < node.outputs.first + node.outputs.count) return node.op->name;
-  }
-  return "?";
+  return graph_.nodes[graph_.values[value].node].op->name;
 }
 
 inline autograd::Binding* Tape::binding(const tensor::ParameterTable* table) {
