@@ -115,6 +115,16 @@ inline void check(const FitOptions& options) {
 /// rows keeps it below a training pass, segments or not, so that evaluating sets no peak.
 [[nodiscard]] inline int evaluation_rows(const FitOptions& options) { return (options.rows + 3) / 4; }
 
+/// By the model's own head where it has one that keeps no logits: the same bits.
+template <class Model>
+[[nodiscard]] Loss loss_of(const Model& model, Tape& tape, const data::Batch& batch) {
+  if constexpr (requires { model.loss(tape, batch.inputs, batch.targets); }) {
+    return model.loss(tape, batch.inputs, batch.targets);
+  } else {
+    return cross_entropy(model(tape, batch.inputs), batch.targets);
+  }
+}
+
 /// What went wrong when a number is not finite, and what to do.
 [[noreturn]] inline void fail_non_finite(const char* what, double value, const StepInfo& info,
                                          const std::string& where) {
@@ -150,7 +160,8 @@ struct History {
 /// in the last of these iterations, so it stays 0 when should_stop ends the run.
 ///
 ///   model        model(tape, inputs) gives logits [rows, length, vocabulary], as nn::Gpt does; a
-///                lambda around a model may do more
+///                lambda around a model may do more. Its loss(tape, inputs, targets), where there is
+///                one, is what is trained on, else the cross-entropy of the logits
 ///   tape         of the same Runtime as the parameters
 ///   accumulator  of the same parameters, made with `scaler`
 ///
@@ -215,7 +226,7 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
       for (const MicroBatch& micro : window) {
         text.batch(micro, length, batch);
         tape.begin(micro);
-        window.backward(tape, cross_entropy(model(tape, batch.inputs), batch.targets));
+        window.backward(tape, detail::loss_of(model, tape, batch));
         ++result.micro_batches;
       }
       info.scale = scaler.scale();
