@@ -63,7 +63,7 @@ endif()
 list(SORT all)
 list(TRANSFORM all REPLACE "(.+)" "#include <\\1>\n" OUTPUT_VARIABLE lines)
 list(JOIN lines "" lines)
-output(halfstep.hpp "// SPDX-License-Identifier: MIT\n// Everything that needs Eigen alone, in one process. Not in it: io.hpp, which needs nlohmann_json\n// (halfstep::io), and dist.hpp, for several processes.\n// For programs; our own headers include what they use.\n#pragma once\n\n${lines}")
+output(halfstep.hpp "// SPDX-License-Identifier: MIT\n// Everything that needs Eigen alone, in one process. Not in it: io.hpp, which needs nlohmann_json\n// (halfstep::io), and dist.hpp, for several processes. For programs; our own headers include what\n// they use.\n#pragma once\n\n${lines}")
 
 # The list in the map: the first sentence of each header's opening comment.
 function(first_sentence header out)

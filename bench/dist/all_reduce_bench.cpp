@@ -3,8 +3,7 @@
 // [ranks] [transport] [algorithm] [arena|private] [largest bytes]. Prints one line for each size.
 //
 //   algbw  n / t, and busbw = algbw x 2 (ranks - 1) / ranks: nccl-tests' definitions
-//   membw  2 x ranks x n / t: what a push reads and writes. Beside it stands the ceiling of the
-//   same
+//   membw  2 x ranks x n / t: what a push reads and writes. Beside it stands the ceiling of the same
 //          run: every rank reading and writing its part of `ranks` arrays in place.
 // The time is that of the slowest rank, the least of some repetitions; ranks are bound to CPU
 // `rank` modulo those there are, which is printed. Flat membw means that memory limits; membw that

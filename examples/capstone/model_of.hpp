@@ -73,7 +73,7 @@ class Rehearsal {
       auto window = begin();
       for (const auto micro : window) {
         tape_.begin(micro);
-        window.backward(tape_, hs::cross_entropy(model(tape_, tokens), tokens));
+        window.backward(tape_, model.loss(tape_, tokens, tokens));
       }
       static_cast<void>(optimizer_.step(std::move(window).unscale(), options_.lr));
     }
@@ -128,12 +128,13 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
   const hs::nn::Gpt<T> gpt(parameters, gpt_options(options, text.vocabulary()));
   Trained result;
   result.parameters = parameters.count();
-  const hs::nn::SegmentedGpt<T> model = [&] {
+  const auto schedule = [&] {
     Rehearsal<T> rehearsal(options, runtime, text.vocabulary());
-    const hs::nn::SegmentedGpt<T> planned(gpt, rehearsal.schedule());
-    result.predicted_peak = rehearsal.peak(planned.schedule());
-    return planned;
+    auto chosen = rehearsal.schedule();
+    result.predicted_peak = rehearsal.peak(chosen);
+    return chosen;
   }();
+  const hs::nn::SegmentedGpt<T> model(gpt, schedule);
 
   hs::mixed::LossScaler scaler = make_scaler(options);
   hs::mixed::GradientAccumulator<T> accumulator(parameters, scaler);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Everything that needs Eigen alone, in one process. Not in it: io.hpp, which needs nlohmann_json
-// (halfstep::io), and dist.hpp, for several processes.
-// For programs; our own headers include what they use.
+// (halfstep::io), and dist.hpp, for several processes. For programs; our own headers include what
+// they use.
 #pragma once
 
 #include <halfstep/autograd.hpp>

@@ -5,11 +5,15 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <halfstep/autograd/checkpoint.hpp>
 #include <halfstep/autograd/gradient_check.hpp>
+#include <halfstep/autograd/gradients.hpp>
+#include <halfstep/autograd/keep.hpp>
 #include <halfstep/autograd/ops/add.hpp>
 #include <halfstep/autograd/ops/add_losses.hpp>
 #include <halfstep/autograd/ops/attention.hpp>
@@ -337,6 +341,93 @@ TYPED_TEST(FusedHead, ComputesNoGradientWhereNothingIsRecorded) {
   EXPECT_EQ(nothing.flops, 2U * 10 * 24 * 7);
   EXPECT_EQ(head<TypeParam>(fused, 0.25).flops, 3 * nothing.flops);
   EXPECT_EQ(nothing.sum, head<TypeParam>(fused, 0.25).sum);
+}
+
+TYPED_TEST(FusedHead, InASegmentComputesItsGradientsInTheSecondRunAlone) {
+  hs::Loss loss;  // of the last run
+  const auto segment = [&](auto x, auto w, hs::Tape& tape) {
+    const auto call = hs::owns_its_captures([&loss, w](hs::Variable<TypeParam> v) {
+      loss = head_loss(gelu(v), w, targets);
+      return loss.variable;
+    });
+    const auto result = hs::checkpoint(call, x);
+    EXPECT_EQ(tape.runtime().counters().flops, 2U * 10 * 24 * 7);
+    return hs::Loss{result, loss.sum, loss.count};
+  };
+  const auto plain = [](auto x, auto w, hs::Tape&) { return cross_entropy(logits(gelu(x), w), targets); };
+  const auto expected = head<TypeParam>(plain, 0.25), found = head<TypeParam>(segment, 0.25);
+  EXPECT_EQ(found.sum, expected.sum);
+  EXPECT_EQ(found.x, expected.x);
+  EXPECT_EQ(found.w, expected.w);
+  EXPECT_EQ(found.flops, expected.flops + 2 * 10 * 24 * 7) << "once more the logits alone";
+}
+
+namespace {
+
+/// Gradients, counted products and declared operations of a head with a weight or an input that is frozen.
+template <class T>
+HeadResult frozen_head(const auto& make, bool freeze_weight, double* declared = nullptr) {
+  hs::Runtime runtime({.threads = 2, .seed = 5});
+  hs::Parameters<T> trained(runtime), frozen(runtime);
+  auto& of_w = freeze_weight ? frozen : trained;
+  auto& of_x = freeze_weight ? trained : frozen;
+  const auto w = of_w.add("w", {7, 24}, hs::Role::weight, hs::Init::normal(0.7F));
+  const auto x = of_x.add("x", {10, 24}, hs::Role::weight, hs::Init::normal(0.7F));
+  hs::Tape tape(runtime);
+  hs::Gradients<T> gradients(trained, tape);
+  tape.set_seed(0.25);
+  tape.begin({0, 0, 0, 1});
+  const hs::Loss loss = make(use(tape, x), w, tape);
+  const auto held = runtime.ledger().live(hs::core::Category::activations);
+  tape.backward(loss);
+  HeadResult result;
+  result.sum = static_cast<double>(held);
+  const auto g = freeze_weight ? gradients[x] : gradients[w];
+  result.x.assign(g.begin(), g.end());
+  result.flops = runtime.counters().flops;
+  if (declared != nullptr) *declared = tape.flops();
+  return result;
+}
+
+}  // namespace
+
+TYPED_TEST(FusedHead, ComputesAndHoldsNoGradientThatNobodyWants) {
+  for (const bool freeze_weight : {false, true}) {
+    double declared = 0.0;
+    const auto expected = frozen_head<TypeParam>(apart, freeze_weight), found = frozen_head<TypeParam>(fused, freeze_weight, &declared);
+    EXPECT_EQ(found.x, expected.x);
+    EXPECT_EQ(found.flops, 2U * 2 * 10 * 24 * 7) << "logits and one gradient";
+    EXPECT_EQ(declared, 2.0 * 2 * 10 * 24 * 7 + 22.0 * 10 * 7) << "as declared";
+  }
+  constexpr double bytes_of_dw = 7 * 24 * 4;
+  EXPECT_LE(frozen_head<TypeParam>(fused, true).sum + bytes_of_dw, frozen_head<TypeParam>(fused, false).sum + 10 * 24 * sizeof(TypeParam));
+}
+
+TYPED_TEST(FusedHead, HasTheSameBitsUnderEveryPolicyAndIsPredictedToTheByte) {
+  static constexpr auto all_again = [](std::string_view) { return hs::Keep::recompute; };
+  const auto expected = head<TypeParam>([](auto x, auto w, hs::Tape&) { return cross_entropy(logits(gelu(x), w), targets); }, 0.25);
+  for (const hs::KeepPolicy policy : {hs::KeepPolicy{hs::keep_values}, hs::KeepPolicy{hs::keep_default}, hs::KeepPolicy{all_again}}) {
+    hs::Runtime runtime({.threads = 2, .seed = 5});
+    hs::Parameters<TypeParam> parameters(runtime);
+    const auto w = parameters.add("w", {7, 24}, hs::Role::weight, hs::Init::normal(0.7F));
+    const auto p = parameters.add("p", {10, 24}, hs::Role::weight, hs::Init::normal(0.7F));
+    const auto pass = [&](hs::Tape& tape) {
+      tape.keep(policy);
+      tape.set_seed(0.25);
+      tape.begin({0, 0, 0, 1});
+      tape.backward(head_loss(gelu(embedding(tape, w, p, tokens)), w, targets));
+    };
+    hs::Tape dry(runtime, hs::Tape::Mode::dry), tape(runtime);
+    pass(dry);
+    hs::Gradients<TypeParam> gradients(parameters, tape);
+    const auto live = runtime.ledger().live();
+    runtime.ledger().restart_peaks();
+    pass(tape);
+    EXPECT_EQ(runtime.ledger().peak() - live, dry.ledger().peak());
+    EXPECT_EQ(tape.flops(), dry.flops());
+    EXPECT_EQ(std::vector<float>(gradients[p].begin(), gradients[p].end()), expected.x);
+    EXPECT_EQ(std::vector<float>(gradients[w].begin(), gradients[w].end()), expected.w);
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -10,10 +11,12 @@
 #include <halfstep/autograd/chain_plans.hpp>
 #include <halfstep/autograd/checkpoint.hpp>
 #include <halfstep/autograd/gradients.hpp>
+#include <halfstep/autograd/keep.hpp>
 #include <halfstep/autograd/ops/add.hpp>
 #include <halfstep/autograd/ops/constant.hpp>
 #include <halfstep/autograd/ops/dropout.hpp>
 #include <halfstep/autograd/ops/gelu.hpp>
+#include <halfstep/autograd/ops/layer_norm.hpp>
 #include <halfstep/autograd/ops/linear.hpp>
 #include <halfstep/autograd/ops/squared_error.hpp>
 #include <halfstep/autograd/run_chain.hpp>
@@ -246,6 +249,55 @@ TEST(RunChain, RecomputesNothingWhereNothingIsRecorded) {
   const std::int64_t unit = rows * width * 4;
   EXPECT_EQ(tape.ledger().live() - parameters.count() * 4, 2 * unit);
   EXPECT_LE(tape.ledger().peak() - parameters.count() * 4, (1 + 1 + 3 + 2) * unit + 4096);
+}
+
+namespace {
+
+// Reads its own norm, then runs another op, by which time the tape has let go of the norm.
+struct NormThatIsReadFirst {
+  using layer_tag = void;
+  hs::Parameter<float> gain, weight;
+  explicit NormThatIsReadFirst(hs::Scope<float> s)
+      : gain(s.add("gain", {width}, hs::Role::gain, hs::Init::constant(1.5F))),
+        weight(s.add("weight", {width, width}, hs::Role::weight, hs::Init::normal(0.2F))) {}
+  hs::Variable<float> operator()(hs::Variable<float> x) const {
+    const auto n = layer_norm(linear(x, weight), gain);
+    const auto h = linear(n, weight);
+    (void)(h + h);
+    return n;
+  }
+};
+
+hs::Keep all_again(std::string_view /*op*/) { return hs::Keep::recompute; }
+hs::Keep norms_in_bf16(std::string_view op) { return op == "layer_norm" ? hs::Keep::as_bf16 : hs::Keep::save; }
+
+}  // namespace
+
+TEST(RunChain, ALayerMayReturnWhatTheTapeHasForgottenInIt) {
+  hs::Runtime runtime({.threads = 1, .seed = 4});
+  hs::Parameters<float> parameters(runtime);
+  std::vector<NormThatIsReadFirst> layers;
+  for (int i = 0; i < 4; ++i) layers.emplace_back(parameters.scope() / i);
+  hs::Tape tape(runtime);
+  hs::Gradients<float> gradients(parameters, tape);
+  const auto pass = [&](const Schedule& schedule, hs::KeepPolicy policy) {
+    tape.keep(policy);
+    tape.begin({0, 0, 0, 4});
+    const auto live = runtime.ledger().live();
+    tape.backward(squared_error(
+        hs::run_chain(std::span<const NormThatIsReadFirst>(layers), schedule, hs::constant<float>(tape, {rows, width}, data)), data));
+    EXPECT_EQ(runtime.ledger().live(), live);
+    std::vector<float> all;
+    for (std::uint32_t p = 0; p < parameters.size(); ++p) {
+      all.insert(all.end(), gradients[hs::ParameterId{p}].begin(), gradients[hs::ParameterId{p}].end());
+    }
+    return all;
+  };
+  const auto plain = pass(hs::autograd::keep_all(4), hs::keep_values);
+  for (const Schedule& schedule : {Schedule{4, {{0, 4, 4}, {0, 1, 0}, {1, 2, 0}, {2, 3, 0}, {3, 4, 0}}}, hs::autograd::uniform(4, 2)}) {
+    for (const auto policy : {hs::keep_values, hs::keep_default, all_again}) EXPECT_EQ(pass(schedule, policy), plain);
+    EXPECT_EQ(pass(schedule, norms_in_bf16).size(), plain.size());
+  }
 }
 
 TEST(RunChain, RefusesAScheduleOfAnotherLength) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <cstdlib>
 #include <new>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -348,6 +350,46 @@ TEST(Tape, AnExceptionInForwardOrBackwardLeavesItUsableAndTheLedgerBalanced) {
     EXPECT_EQ(runtime.ledger().live(), live);
     tape.backward(squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data));
   }
+}
+
+TEST(Tape, AValueThatABrokenSweepHasLetGoIsAnErrorAndNotForeignMemory) {
+  struct Broken {
+    static void infer(hs::autograd::Infer& c) { c.output<float>(c.input_shape(0)); }
+    static void forward(hs::autograd::Forward& c) { std::copy_n(c.input<float>(0), 64, c.output<float>()); }
+    static void backward(hs::autograd::Backward& /*c*/) { throw std::runtime_error("user"); }
+  };
+  static constexpr hs::autograd::Op op{"broken", &Broken::infer, &Broken::forward, &Broken::backward};
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  const auto w = parameters.add("w", {8, 8}, hs::Role::weight, hs::Init::normal(0.3F));
+  hs::Tape tape(runtime);
+  hs::Gradients<float> gradients(parameters, tape);
+  tape.begin();
+  const auto x = hs::constant<float>(tape, {8, 8}, data), v = linear(x, w);
+  const auto broken = tape.handle<float>(tape.record(op, {linear(x, w)}, {}, hs::autograd::NoPayload{}));
+  const auto loss = squared_error(v * v + broken, data);
+  EXPECT_THROW(tape.backward(loss), std::runtime_error);
+  for (int time = 0; time < 2; ++time) {
+    EXPECT_NE(message([&] { (void)v.value(); }).find("output of 'linear' has no values: a backward sweep that did not"),
+              std::string::npos);
+  }
+  tape.begin();
+  const auto again = linear(hs::constant<float>(tape, {8, 8}, data), w);
+  EXPECT_EQ(again.value().size(), 64U);
+}
+
+TEST(Tape, ThePolicyOfAPassIsSetBeforeItsFirstOp) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  const Mlp<float> mlp(parameters, 8);
+  hs::Tape tape(runtime);
+  hs::Gradients<float> gradients(parameters, tape);
+  tape.begin();
+  EXPECT_NO_THROW(tape.keep(hs::keep_values));
+  const auto loss = squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data);
+  EXPECT_NE(message([&] { tape.keep(hs::keep_default); }).find("Tape::keep: this pass has recorded 6 ops"), std::string::npos);
+  tape.backward(loss);
+  EXPECT_NO_THROW(tape.keep(hs::keep_default));
 }
 
 TEST(Tape, AParameterThatAppearsTwiceInOneOpIsRefused) {

@@ -140,7 +140,7 @@ struct GptModel {
           {"budget", hs::nn::plan_recompute(gpt, rows, length, 0).schedule}};
       cut.emplace_back(gpt, schedules.at(plan));
     }
-    return hs::cross_entropy(cut.front()(tape, tokens), tokens);
+    return cut.front().loss(tape, tokens, tokens);
   }
 };
 
@@ -273,7 +273,7 @@ TEST(NightlyDryRun, ResidentMemoryGrowsByTheAccountAndOneMegabyte) {
             accumulator.begin(tape, step, {.micro_batches = 1, .rows = 16, .targets_per_row = 256});
         for (const auto micro : window) {
           tape.begin(micro);
-          window.backward(tape, hs::cross_entropy(model(tape, text), text));
+          window.backward(tape, model.loss(tape, text, text));
         }
         (void)optimizer.step(std::move(window).unscale(), 1e-3F);
       }

@@ -9,7 +9,6 @@
 #include <halfstep/autograd/gradients.hpp>
 #include <halfstep/autograd/ops/add.hpp>
 #include <halfstep/autograd/ops/constant.hpp>
-#include <halfstep/autograd/ops/cross_entropy.hpp>
 #include <halfstep/autograd/ops/gelu.hpp>
 #include <halfstep/autograd/ops/squared_error.hpp>
 #include <halfstep/nn/linear.hpp>
@@ -44,7 +43,7 @@ Measured measure(const hs::nn::GptOptions& options, const hs::autograd::Schedule
   tape.begin({0, 0, 0, rows});
   const auto before = runtime.ledger().live();
   runtime.ledger().restart_peaks();
-  tape.backward(hs::cross_entropy(model(tape, tokens), tokens));
+  tape.backward(model.loss(tape, tokens, tokens));
   Measured result{runtime.ledger().peak() - before, tape.replayed_flops(), {}};
   for (std::uint32_t p = 0; p < parameters.size(); ++p) {
     result.gradients.insert(result.gradients.end(), gradients[hs::ParameterId{p}].begin(),

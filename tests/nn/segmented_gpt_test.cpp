@@ -23,7 +23,7 @@ struct Step {
 };
 
 template <class T>
-Step step(int segments, int layers, float dropout) {
+Step step(int segments, int layers, float dropout, bool fused = false) {
   hs::Runtime runtime({.threads = 2, .seed = 3});
   hs::Parameters<T> parameters(runtime);
   const hs::nn::Gpt<T> gpt(parameters, {.vocabulary = 11, .context = 24, .layers = layers, .heads = 2, .width = 16, .dropout = dropout});
@@ -39,7 +39,7 @@ Step step(int segments, int layers, float dropout) {
       targets.push_back(static_cast<std::int32_t>((i * 5 + 2) % 11));
     }
     tape.begin(micro);
-    window.backward(tape, hs::cross_entropy(model(tape, tokens), targets));
+    window.backward(tape, fused ? model.loss(tape, tokens, targets) : hs::cross_entropy(model(tape, tokens), targets));
   }
   result.loss = window.loss();
   const auto gradients = std::move(window).unscale();
@@ -73,6 +73,22 @@ TEST(SegmentedGpt, GradientsHaveTheSameBitsInAnyCut) {
   expect_equal_in_any_cut<float>(0.1F);
   expect_equal_in_any_cut<hs::bf16>(0.1F);
   expect_equal_in_any_cut<hs::fp16>(0.0F);
+}
+
+template <class T>
+void expect_the_bits_of_the_logits() {
+  const Step apart = step<T>(1, 3, 0.1F);
+  for (const int segments : {1, 3}) {
+    const Step fused = step<T>(segments, 3, 0.1F, true);
+    EXPECT_EQ(fused.loss, apart.loss);
+    EXPECT_EQ(fused.gradients, apart.gradients);
+  }
+}
+
+TEST(SegmentedGpt, LossHasTheBitsOfItsLogitsThroughAWindow) {
+  expect_the_bits_of_the_logits<float>();
+  expect_the_bits_of_the_logits<hs::bf16>();
+  expect_the_bits_of_the_logits<hs::fp16>();
 }
 
 TEST(SegmentedGpt, RefusesNumbersOfSegmentsThatAreNone) {

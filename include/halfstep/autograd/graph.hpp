@@ -74,6 +74,7 @@ struct Node {
   std::uint32_t passes = 0;  ///< bit i: input i's gradient is output 0's
   std::uint32_t reads_inputs = ~0U, reads_outputs = ~0U;  ///< bit i: backward reads its values
   bool wants_gradient = false;  ///< backward may be called
+  bool keeps_saved = false; ///< what forward saves is there for backward
   bool repeatable = false;  ///< forward may run again, whenever
   bool counted = false;     ///< among the readers of its inputs
   bool holds = false;       ///< once more, since its own outputs will be made again

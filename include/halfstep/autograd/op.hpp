@@ -3,6 +3,7 @@
 // user's own are written against this page alone. A recipe is in include/halfstep/README.md.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
@@ -64,6 +65,15 @@ class Context {
   [[nodiscard]] const MicroBatch& micro() const { return graph_.micro; }
   /// Whether backward may be called: false where nothing is recorded or nothing wants a gradient.
   [[nodiscard]] bool wants_gradient() const { return node().wants_gradient; }
+  /// Of it, whether backward follows this run of forward. Not in a segment's first run, which is forgotten:
+  /// what is saved there is scratch memory, and infer declares it as in the second.
+  [[nodiscard]] bool keeps_saved() const { return node().keeps_saved; }
+  [[nodiscard]] bool input_wants_gradient(std::size_t i) const { return value(node().inputs, i).wants_gradient; }
+  /// Whether a sink takes parameter i's gradient, as every one does in a dry run.
+  [[nodiscard]] bool parameter_wants_gradient(std::size_t i) const {
+    const auto& bindings = graph_.bindings;
+    return std::any_of(bindings.begin(), bindings.end(), [&](const Binding& b) { return b.table == parameter_ref(i).table; });
+  }
   /// True while a segment runs again in the backward pass.
   [[nodiscard]] bool is_replay() const { return graph_.replaying; }
 

@@ -97,7 +97,8 @@ inline void Tape::try_drop(std::uint32_t id) {
     if (value.dtype == numeric::DType::f32 && value.planes == 1) narrow(value);
     return;
   }
-  // Making it again makes at most three ops again, whatever hangs together.
+  // At most three ops run one after the other to make it again. More may run in all: an op has several
+  // inputs.
   std::uint32_t depth = 1;
   for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
     const auto& input = graph_.values[graph_.links[node.inputs.first + i]];
@@ -144,10 +145,12 @@ inline void Tape::make_again(std::uint32_t id) {
   const std::uint32_t maker = graph_.values[id].node;
   const autograd::Node node = graph_.nodes[maker];
   if (!node.repeatable) return;
-  for (std::uint32_t i = 0; i < node.inputs.count; ++i)
-    make_again(graph_.links[node.inputs.first + i]);
-  for (std::uint32_t i = 0; i < node.parameters.count; ++i)
-    require_version(graph_.parameters[node.parameters.first + i]);
+  for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
+    const std::uint32_t input = graph_.links[node.inputs.first + i];
+    make_again(input);
+    if (graph_.values[input].data.bytes == 0 && graph_.values[input].shape.elements() != 0) return;
+  }
+  for (std::uint32_t i = 0; i < node.parameters.count; ++i) require_version(graph_.parameters[node.parameters.first + i]);
   for (std::uint32_t i = 0; i < node.outputs.count; ++i) {
     auto& value = graph_.values[node.outputs.first + i];
     if (value.data.bytes == 0) value.data = graph_.arena.allocate(value.bytes(), category);
@@ -160,7 +163,16 @@ inline void Tape::make_again(std::uint32_t id) {
     if (without_saved)
       buffer.block = graph_.arena.allocate(buffer.bytes, core::Category::workspace);
   }
-  run_kernel(maker);
+  try {
+    run_kernel(maker);
+  } catch (...) {
+    for (std::uint32_t i = 0; i < node.outputs.count; ++i) {
+      auto& value = graph_.values[node.outputs.first + i];
+      value.away = true;
+      graph_.arena.release(value.data);
+    }
+    throw;
+  }
   for (autograd::Saved& buffer : saved) {
     if (without_saved) graph_.arena.release(buffer.block);
   }

@@ -200,7 +200,8 @@ inline bool Tape::fold(const Mark& before, std::span<std::uint32_t> ids, std::in
     graph_.values.push_back(value);
   }
   graph_.nodes.push_back(node);
-  count_reads(static_cast<std::uint32_t>(graph_.nodes.size() - 1));
+  const bool swept = std::any_of(kept_.begin(), kept_.end(), [](const auto& value) { return value.wants_gradient; });
+  if (swept) count_reads(static_cast<std::uint32_t>(graph_.nodes.size() - 1));
   return !kept_.empty();
 }
 
@@ -213,6 +214,7 @@ inline void Tape::sweep_segment(std::uint32_t id) {
     reached = reached || value.gradient >= 0;
     value.dropped = true;
     graph_.arena.release(value.data);
+    graph_.arena.release(value.narrow);
   }
   if (!reached) {
     for (std::uint32_t i = 0; i < node.parameters.count; ++i)

@@ -41,6 +41,7 @@ inline std::uint32_t Tape::record_node(const autograd::Op& op, std::span<const A
     read_parameters(parameters, wants);
     wants = wants && record_ == Record::gradients;
     node.wants_gradient = wants;
+    node.keeps_saved = wants && !frame_.forgetting;
     // Payloads start at multiples of 16, which new memory of a vector is aligned to.
     graph_.payloads.resize(node.payload + (payload.size() + 15) / 16 * 16);
     std::memcpy(graph_.payloads.data() + node.payload, payload.data(), payload.size());
@@ -108,7 +109,7 @@ inline void Tape::run_forward(std::uint32_t id, bool computed) {
     if (computed) value.data = graph_.arena.allocate(value.bytes(), graph_.category);
   }
   if (!computed) return ledger().set_event({});
-  const bool keeps = wants && !frame_.forgetting;
+  const bool keeps = node.keeps_saved;
   const auto saved_category = keeps ? graph_.category : core::Category::workspace;
   for (std::uint32_t i = 0; i < node.saved.count; ++i) {
     auto& saved = graph_.saved[node.saved.first + i];
@@ -339,10 +340,7 @@ inline void Tape::rewind(const Mark& to) {
 }
 
 inline std::string_view Tape::producer(std::uint32_t value) const {
-  for (const auto& node : graph_.nodes) {
-    if (value >= node.outputs.first && value < node.outputs.first + node.outputs.count) return node.op->name;
-  }
-  return "?";
+  return graph_.nodes[graph_.values[value].node].op->name;
 }
 
 inline autograd::Binding* Tape::binding(const tensor::ParameterTable* table) {

@@ -203,6 +203,7 @@ class Tape {
   [[nodiscard]] Variable<T> keep_only(Variable<T> x) {
     check(x, "Tape::keep_only");
     if (!frame_.forgetting || x.id < frame_.before.values) return x;
+    if (graph_.values[x.id].away) make_again(x.id);  // the node that it becomes an output of makes nothing again
     std::uint32_t id = x.id;
     static_cast<void>(fold(frame_.before, {&id, 1}, -1));
     return handle<T>(id);
@@ -225,8 +226,14 @@ class Tape {
   [[nodiscard]] double replayed_flops() const { return replayed_flops_; }
   /// Ops that ran again because what reads their output found it forgotten (autograd/keep.hpp).
   [[nodiscard]] std::int64_t remade_ops() const { return remade_ops_; }
-  /// What becomes of values that a backward reads. Before the first op of a pass.
-  void keep(KeepPolicy policy) { keep_ = policy; }
+  /// What becomes of values that a backward reads, from the next pass on.
+  /// @throws StateError after the first op of a pass, before its sweep is done.
+  void keep(KeepPolicy policy) {
+    if (!graph_.nodes.empty() && training() && (state_ == State::recording || is_replay())) {
+      core::fail<StateError>("Tape::keep: this pass has recorded ", nodes(), " ops by the policy of before. Set it before tape.begin.");
+    }
+    keep_ = policy;
+  }
   /// Forgets now what waits to see whether the next op reads it. Between layers, so that a layer leaves
   /// the same whatever follows it.
   void settle();
@@ -256,9 +263,15 @@ class Tape {
                              "' has no values in a dry run. A model may branch on shapes, not on values.");
     }
     if (!value.dropped) make_again(v.id);
-    if (value.dropped || (value.data.bytes == 0 && value.shape.elements() != 0)) {
+    if (value.dropped) {
       core::fail<StateError>("Variable::value: the output of '", producer(v.id),
                              "' was dropped by the backward sweep. Read it before backward.");
+    }
+    if (value.data.bytes == 0 && value.shape.elements() != 0) {
+      core::fail<StateError>("Variable::value: the output of '", producer(v.id), "' has no values",
+                             is_replay() ? ": the second run of a segment computes what a backward reads and what the first "
+                                           "run has read by value(). Read it in both."
+                                         : ": a backward sweep that did not come to its end has let it go. Begin the tape again.");
     }
     value.pinned = true;
     // What the callable of a segment looks at is computed again in its second run.

@@ -28,9 +28,9 @@ struct HeadLossOptions {
 
 namespace detail {
 
-/// Rows at a time: few enough that their logits stay in a large cache, as many as that allows,
-/// since each chunk packs the weight and reads and writes its gradient once. Even: no pair of bf16
-/// is cut.
+/// Rows at a time: few enough that their logits are 64 MB of float at most (or 16 rows), as many as
+/// that allows, since each chunk packs the weight and reads and writes its gradient once. Even: no
+/// pair of bf16 is cut.
 [[nodiscard]] inline std::int64_t head_chunk(std::int64_t rows, std::int64_t classes,
                                              std::int64_t wanted) {
   if (wanted > 0) return wanted;

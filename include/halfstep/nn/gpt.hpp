@@ -94,7 +94,11 @@ struct Gpt {
   /// cross_entropy(operator()(…), targets), but logits never exist all at a time.
   [[nodiscard]] Loss loss(Tape& tape, std::span<const std::int32_t> ids,
                           std::span<const std::int32_t> targets) const {
-    return head_loss(norm(body(tape, ids)), tokens.table, targets);
+    return loss(body(tape, ids), targets);
+  }
+  /// The same from what the blocks give: x [rows, positions, width].
+  [[nodiscard]] Loss loss(Variable<T> x, std::span<const std::int32_t> targets) const {
+    return head_loss(norm(x), tokens.table, targets);
   }
 
   /// All of it: logits [rows, positions, vocabulary].

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include <halfstep/autograd/ops/cross_entropy.hpp>
 #include <halfstep/autograd/plan_recompute.hpp>
 #include <halfstep/autograd/run_chain.hpp>
 #include <halfstep/autograd/schedule.hpp>
@@ -47,21 +46,27 @@ class SegmentedGpt {
   [[nodiscard]] const autograd::Schedule& schedule() const { return schedule_; }
 
   /// @throws OptionError if the schedule is for another number of blocks.
-  [[nodiscard]] Variable<typename Gpt<T>::Logits> operator()(
-      Tape& tape, std::span<const std::int32_t> ids) const {
-    return gpt_->head(
-        run_chain(std::span<const Block<T>>(gpt_->blocks), schedule_, gpt_->embed(tape, ids)));
+  [[nodiscard]] Variable<typename Gpt<T>::Logits> operator()(Tape& tape,
+                                                             std::span<const std::int32_t> ids) const {
+    return gpt_->head(body(tape, ids));
+  }
+  /// As Gpt::loss. @throws OptionError if the schedule is for another number of blocks.
+  [[nodiscard]] Loss loss(Tape& tape, std::span<const std::int32_t> ids, std::span<const std::int32_t> targets) const {
+    return gpt_->loss(body(tape, ids), targets);
   }
 
  private:
+  [[nodiscard]] Variable<T> body(Tape& tape, std::span<const std::int32_t> ids) const {
+    return run_chain(std::span<const Block<T>>(gpt_->blocks), schedule_, gpt_->embed(tape, ids));
+  }
+
   const Gpt<T>* gpt_;
   autograd::Schedule schedule_;
 };
 
 /// plan_recompute of a Gpt that is trained on `rows` rows of `length` tokens a micro-batch, with
-/// cross_entropy for its loss: `SegmentedGpt(gpt, plan.schedule)` runs it. `budget` and
-/// `long_lived` are as RecomputePlanOptions has them. @throws ShapeError if rows are longer than
-/// the context.
+/// Gpt::loss for its loss: `SegmentedGpt(gpt, plan.schedule).loss` runs it. `budget` and `long_lived` are
+/// as RecomputePlanOptions has them. @throws ShapeError if rows are longer than the context.
 template <class T>
 [[nodiscard]] RecomputePlan plan_recompute(const Gpt<T>& gpt, int rows, int length,
                                            std::int64_t budget, std::int64_t long_lived = 0) {
@@ -71,7 +76,7 @@ template <class T>
       gpt.tokens.table.store->runtime(),
       {.budget = budget, .long_lived = long_lived, .micro = {0, 0, 0, rows}},
       [&](Tape& tape) { return gpt.embed(tape, tokens); }, std::span<const Block<T>>(gpt.blocks),
-      [&](Variable<T> x) { return cross_entropy(gpt.head(x), tokens); });
+      [&](Variable<T> x) { return gpt.loss(x, tokens); });
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::nn

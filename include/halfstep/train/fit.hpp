@@ -126,6 +126,16 @@ inline void check(const FitOptions& options) {
 /// rows keeps it below a training pass, segments or not, so that evaluating sets no peak.
 [[nodiscard]] inline int evaluation_rows(const FitOptions& options) { return (options.rows + 3) / 4; }
 
+/// By the model's own head where it has one that keeps no logits: the same bits.
+template <class Model>
+[[nodiscard]] Loss loss_of(const Model& model, Tape& tape, const data::Batch& batch) {
+  if constexpr (requires { model.loss(tape, batch.inputs, batch.targets); }) {
+    return model.loss(tape, batch.inputs, batch.targets);
+  } else {
+    return cross_entropy(model(tape, batch.inputs), batch.targets);
+  }
+}
+
 /// What went wrong when a number is not finite, and what to do.
 [[noreturn]] inline void fail_non_finite(const char* what, double value, const StepInfo& info,
                                          const std::string& where) {
@@ -151,7 +161,8 @@ inline void check(const FitOptions& options) {
 /// when should_stop, or a scaler at its floor, ends the run before.
 ///
 ///   model        model(tape, inputs) gives logits [rows, length, vocabulary], as nn::Gpt does; a
-///                lambda around a model may do more
+///                lambda around a model may do more. Its loss(tape, inputs, targets), where there is
+///                one, is what is trained on, else the cross-entropy of the logits
 ///   tape         of the same Runtime as the parameters
 ///   accumulator  of the same parameters, made with `scaler`
 ///   state        new, or restored together with parameters, optimizer and scaler: then the rest of
@@ -249,7 +260,7 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
         if (hooks.should_stop && hooks.should_stop()) core::fail<Stopped>("fit: stopped");
         text.batch(micro, length, batch);
         tape.begin(micro);
-        window.backward(tape, cross_entropy(model(tape, batch.inputs), batch.targets));
+        window.backward(tape, detail::loss_of(model, tape, batch));
       }
       info.scale = scaler.scale();
       auto gradients = std::move(window).unscale();

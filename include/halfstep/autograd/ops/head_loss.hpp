@@ -52,25 +52,26 @@ struct HeadLoss {
                              " rows. Do inputs and targets have the same length?");
     }
     c.output<double>({});
-    const std::int64_t workspace =
-        kernels::head_loss_workspace<T>(c.compute(), s.rows, s.width, s.classes);
+    c.backward_reads({0}, {});
+    const std::int64_t workspace = kernels::head_loss_workspace<T>(c.compute(), s.rows, s.width, s.classes);
     c.workspace(workspace, c.wants_gradient() ? workspace : 0);
+    const bool to_input = c.wants_gradient() && c.input_wants_gradient(0);
+    const bool to_weight = c.wants_gradient() && c.parameter_wants_gradient(0);
     if (c.wants_gradient()) {
       c.save<std::int32_t>(s.rows);
-      c.save<T>(s.rows * s.width);
-      c.save<A>(s.classes * s.width);
+      c.save<T>(to_input ? s.rows * s.width : 0);
+      c.save<A>(to_weight ? s.classes * s.width : 0);
     }
     const auto n = static_cast<double>(s.rows) * static_cast<double>(s.classes);
     const double product = 2.0 * n * static_cast<double>(s.width);
-    c.flops(product + 12.0 * n, 2.0 * product + 10.0 * n);
+    const double products = (to_input ? product : 0.0) + (to_weight ? product : 0.0);
+    c.flops(product + 12.0 * n + (c.keeps_saved() ? products + 10.0 * n : 0.0), 0.0);
   }
   static void forward(Forward& c) {
     const auto& p = c.payload<Payload>();
-    const bool gradient = c.wants_gradient();
     const std::span<const std::int32_t> targets{p.targets, static_cast<std::size_t>(p.count)};
-    if (gradient) std::copy(targets.begin(), targets.end(), c.saved<std::int32_t>(0));
-    *p.result = run(c, targets, p.seed, gradient ? c.saved<T>(1) : nullptr,
-                    gradient ? c.saved<A>(2) : nullptr);
+    if (c.keeps_saved()) std::copy(targets.begin(), targets.end(), c.saved<std::int32_t>(0));
+    *p.result = run(c, targets, p.seed, c.keeps_saved());
     *c.output<double>() = p.result->sum;
   }
   // The saved gradients are those of the step's seed. A loss that something else than the step's
@@ -81,8 +82,7 @@ struct HeadLoss {
     const auto& p = c.payload<Payload>();
     const double seed = *c.output_gradient<double>();
     if (seed != p.seed) {
-      run(c, {c.saved<std::int32_t>(0), static_cast<std::size_t>(s.rows)}, seed, c.saved<T>(1),
-          c.saved<A>(2));
+      run(c, {c.saved<std::int32_t>(0), static_cast<std::size_t>(s.rows)}, seed, true);
     }
     if (T* const dx = c.input_gradient<T>(0))
       copy(c.compute(), c.saved<T>(1), dx, s.rows * s.width);
@@ -95,9 +95,10 @@ struct HeadLoss {
       }
     }
   }
-  static kernels::CrossEntropySum run(const Forward& c, std::span<const std::int32_t> targets,
-                                      double seed, T* dx, A* dw) {
+  static kernels::CrossEntropySum run(const Forward& c, std::span<const std::int32_t> targets, double seed, bool gradients) {
     const auto s = sizes(c);
+    T* const dx = gradients && c.input_wants_gradient(0) ? c.saved<T>(1) : nullptr;
+    A* const dw = gradients && c.parameter_wants_gradient(0) ? c.saved<A>(2) : nullptr;
     const auto weight = c.parameter<T>(0);
     return kernels::head_loss<T>(c.compute(), core::row_major(c.input<T>(0), s.rows, s.width),
                                  core::row_major(weight.data(), s.classes, s.width), targets,
@@ -119,10 +120,10 @@ struct HeadLoss {
 /// log-likelihood and the number of targets that are not `ignore`. There are no weights per token.
 ///
 /// Logits are computed, used and forgotten some rows at a time. Where gradients are recorded, the
-/// forward pass computes them too, for the seed that the tape has then (a window sets it), and
-/// keeps them: width numbers a row and one float a weight. A backward pass that arrives with
-/// another seed computes them again. So does the second run of a recompute segment, whose first run
-/// was in vain: keep the head out of segments.
+/// forward pass computes those that are wanted too, for the seed that the tape has then (a window sets
+/// it), and keeps them: width numbers a row and one float a weight. A backward pass that arrives with
+/// another seed computes them again, which no declared FLOPs foresee. Within a recompute segment the
+/// first run computes the loss alone, and the second all of it: keep the head out of segments.
 /// @throws ShapeError, or DataError naming the row of a target that is no class.
 template <numeric::real_element T>
 [[nodiscard]] Loss head_loss(Variable<T> x, Parameter<T> weight,
