@@ -93,7 +93,7 @@ class FaultyGradients {
   }
   [[nodiscard]] double factor() const { return inner_.factor(); }
   [[nodiscard]] hs::optim::StepResult result() const { return inner_.result(); }
-  float settle() && { return std::move(inner_).settle(); }
+  void settle(hs::optim::StepResult& result) && { std::move(inner_).settle(result); }
 
  private:
   Inner inner_;
