@@ -50,8 +50,7 @@ class Rehearsal {
         dry_({.threads = runtime.threads(), .seed = options.seed, .isa = runtime.isa(), .dry = true}),
         parameters_(dry_),
         gpt_(parameters_, gpt_options(options, vocabulary)),
-        scaler_(make_scaler(options)),
-        accumulator_(parameters_, scaler_),
+        accumulator_(parameters_),
         optimizer_(parameters_),
         tape_(dry_) {}
 
@@ -93,7 +92,6 @@ class Rehearsal {
   hs::Runtime dry_;
   hs::Parameters<T> parameters_;
   hs::nn::Gpt<T> gpt_;
-  hs::mixed::LossScaler scaler_;
   hs::mixed::GradientAccumulator<T> accumulator_;
   hs::mixed::MasterWeights<hs::optim::AdamW, T> optimizer_;
   hs::Tape tape_;
