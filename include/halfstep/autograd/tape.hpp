@@ -263,15 +263,12 @@ class Tape {
                              "' has no values in a dry run. A model may branch on shapes, not on values.");
     }
     if (!value.dropped) make_again(v.id);
-    if (value.dropped) {
-      core::fail<StateError>("Variable::value: the output of '", producer(v.id),
-                             "' was dropped by the backward sweep. Read it before backward.");
-    }
-    if (value.data.bytes == 0 && value.shape.elements() != 0) {
-      core::fail<StateError>("Variable::value: the output of '", producer(v.id), "' has no values",
-                             is_replay() ? ": the second run of a segment computes what a backward reads and what the first "
-                                           "run has read by value(). Read it in both."
-                                         : ": a backward sweep that did not come to its end has let it go. Begin the tape again.");
+    if (value.dropped || (value.data.bytes == 0 && value.shape.elements() != 0)) {
+      core::fail<StateError>(
+          "Variable::value: the output of '", producer(v.id), "' has no values: ",
+          is_replay() ? "the second run of a segment computes what a backward reads and what the "
+                        "first run has read by value(). Read it in both."
+                      : "a backward sweep has let it go. Read it before backward.");
     }
     value.pinned = true;
     // What the callable of a segment looks at is computed again in its second run.

@@ -251,6 +251,7 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
       if (measures) lost_updates->before(optimizer);
     }
     optim::StepResult outcome;
+    std::int64_t micro_batches = 0;  // here: other processes of the step do theirs
     {
       auto window = accumulator.begin(tape, iteration,
                                       {.micro_batches = options.accumulate,
@@ -261,6 +262,7 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
         text.batch(micro, length, batch);
         tape.begin(micro);
         window.backward(tape, detail::loss_of(model, tape, batch));
+        ++micro_batches;
       }
       info.scale = scaler.scale();
       auto gradients = std::move(window).unscale();
@@ -296,7 +298,7 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
     info.step = optimizer.steps();
     info.step_seconds = detail::seconds_since(began);
     info.seconds = detail::seconds_since(start);
-    state.micro_batches += options.accumulate;
+    state.micro_batches += micro_batches;
     state.tokens += info.tokens;
     result.tokens_here += info.tokens;
     result.flops += tape.runtime().counters().flops - flops_before;

@@ -94,7 +94,6 @@ struct Hand {
 
 TEST(DataParallel, SendsTwiceTheParametersTimesNMinusOneOverNHoweverOftenItAccumulates) {
   for (const int micro_batches : {4, 16}) {
-    std::atomic<std::uint64_t> sent{0};
     constexpr std::int64_t count = 4096;
     ranks::run(4, Over::sockets, [&](dist::Group& group) {
       Hand hand({count});

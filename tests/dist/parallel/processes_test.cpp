@@ -45,7 +45,7 @@ std::vector<Outcome> processes(int n, dist::TransportKind transport, Settings se
     hs::Runtime runtime({.threads = rank.threads, .seed = settings.seed});
     dist::Group group(rank.transport, runtime);
     const Outcome outcome = gpt_run::run<T>(runtime, &group, gpt_run::of_format<T>(settings));
-    if (pwrite(file, &outcome, sizeof outcome, static_cast<off_t>(group.rank() * sizeof outcome)) !=
+    if (pwrite(file, &outcome, sizeof outcome, static_cast<off_t>(group.rank()) * static_cast<off_t>(sizeof outcome)) !=
         sizeof outcome) {
       throw hs::FileError("the outcome could not be written");
     }
