@@ -464,17 +464,6 @@ TEST(Checkpoint, WhatTheCallableReadsIsComputedAgain) {
   EXPECT_EQ(b.tape.replayed_ops(), 5) << "the block's output was looked at, so all of it runs again";
 }
 
-TEST(Checkpoint, WhatTheSecondRunAloneReadsIsAnErrorAndNotForeignMemory) {
-  Bench b;
-  const auto reads = hs::owns_its_captures([&](hs::Variable<float> x) {
-    const auto y = b.block(x);
-    if (b.tape.is_replay()) (void)y.value();
-    return y;
-  });
-  const auto text = message([&] { (void)b.sweep(hs::checkpoint(reads, b.begin())); });
-  EXPECT_NE(text.find("has no values: the second run of a segment computes what a backward reads"), std::string::npos) << text;
-}
-
 TEST(Checkpoint, AnotherShapeTheSecondTimeIsNamed) {
   Bench b;
   int calls = 0;

@@ -178,7 +178,7 @@ TEST(Tape, BackwardTwiceAndOpsAfterItThrow) {
   tape.backward(loss);
   EXPECT_THROW(tape.backward(loss), hs::StateError);
   EXPECT_NE(message([&] { (void)mlp(x); }).find("swept"), std::string::npos);
-  EXPECT_NE(message([&] { (void)x.value(); }).find("dropped by the backward sweep"), std::string::npos);
+  EXPECT_NE(message([&] { (void)x.value(); }).find("a backward sweep has let it go"), std::string::npos);
 }
 
 TEST(Tape, BackwardWithoutASinkOrARecordIsRefused) {
@@ -352,7 +352,7 @@ TEST(Tape, AnExceptionInForwardOrBackwardLeavesItUsableAndTheLedgerBalanced) {
   }
 }
 
-TEST(Tape, AValueThatABrokenSweepHasLetGoIsAnErrorAndNotForeignMemory) {
+TEST(Tape, AValueThatABrokenSweepHasLetGoIsMadeAgain) {
   struct Broken {
     static void infer(hs::autograd::Infer& c) { c.output<float>(c.input_shape(0)); }
     static void forward(hs::autograd::Forward& c) { std::copy_n(c.input<float>(0), 64, c.output<float>()); }
@@ -365,13 +365,16 @@ TEST(Tape, AValueThatABrokenSweepHasLetGoIsAnErrorAndNotForeignMemory) {
   hs::Tape tape(runtime);
   hs::Gradients<float> gradients(parameters, tape);
   tape.begin();
+  const auto first = linear(hs::constant<float>(tape, {8, 8}, data), w).value();
+  const std::vector<float> expected(first.begin(), first.end());
+  tape.begin();
   const auto x = hs::constant<float>(tape, {8, 8}, data), v = linear(x, w);
   const auto broken = tape.handle<float>(tape.record(op, {linear(x, w)}, {}, hs::autograd::NoPayload{}));
   const auto loss = squared_error(v * v + broken, data);
   EXPECT_THROW(tape.backward(loss), std::runtime_error);
   for (int time = 0; time < 2; ++time) {
-    EXPECT_NE(message([&] { (void)v.value(); }).find("output of 'linear' has no values: a backward sweep has let it go"),
-              std::string::npos);
+    const auto again = v.value();
+    EXPECT_EQ(std::vector<float>(again.begin(), again.end()), expected);
   }
   tape.begin();
   const auto again = linear(hs::constant<float>(tape, {8, 8}, data), w);
