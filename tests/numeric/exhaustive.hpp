@@ -31,6 +31,14 @@ void print(const char* what, Count count) {
               static_cast<long long>(count.inputs), static_cast<long long>(count.mismatches));
 }
 
+/// Prints the count, and fails unless it is that of the whole space without a mismatch.
+template <class T>
+void expect_none_wrong(const char* what, Count count, std::int64_t space) {
+  print<T>(what, count);
+  EXPECT_EQ(count.mismatches, 0) << what;
+  EXPECT_EQ(count.inputs, space) << what;
+}
+
 /// body(0) and body(1) at a time, for what takes minutes.
 inline Count on_two_threads(const std::function<Count(int)>& body) {
   Count first, second;
@@ -119,6 +127,18 @@ template <class T, class Real, class Widen>
                           : std::bit_cast<std::uint64_t>(static_cast<double>(found)) ==
                                 std::bit_cast<std::uint64_t>(expected);
     count.mismatches += same ? 0 : 1;
+  }
+  return count;
+}
+
+/// Every code to a wider type and back, `there_and_back`: the same, but NaNs quiet.
+template <class T, class Through>
+[[nodiscard]] Count compare_round_trips(Through there_and_back) {
+  Count count;
+  for (std::uint32_t bits = 0; bits < codes<T>; ++bits, ++count.inputs) {
+    const T x = code<T>(bits);
+    const std::uint32_t expected = isnan(x) ? bits | T::format::quiet_bit : bits;
+    count.mismatches += T{there_and_back(x)}.bits() == expected ? 0 : 1;
   }
   return count;
 }
