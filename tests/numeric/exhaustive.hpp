@@ -75,11 +75,13 @@ template <class T, class Convert>
   return count;
 }
 
-/// All floats. The oracle is asked where its codes change, and a rounding does not change between:
-/// so a float costs a conversion and a compare. NaNs one by one, to the bit.
+/// All floats of a magnitude from `least` on. The oracle is asked where its codes change, and a
+/// rounding does not change between: so a float costs a conversion and a compare. NaNs one by one,
+/// to the bit.
 template <class T, class Convert>
 [[nodiscard]] Count compare_all_floats(Convert convert,
-                                       void (*oracle)(const float*, std::uint16_t*, std::size_t)) {
+                                       void (*oracle)(const float*, std::uint16_t*, std::size_t),
+                                       std::uint32_t least = 0) {
   const auto expected = [oracle](std::uint32_t bits) {
     const auto x = std::bit_cast<float>(bits);
     std::uint16_t code = 0;
@@ -89,7 +91,7 @@ template <class T, class Convert>
   Count count;
   for (const std::uint32_t sign : {0U, 0x8000'0000U}) {
     constexpr std::uint32_t end = 0x7F80'0001;  // of the numbers and infinity
-    for (std::uint32_t from = 0; from < end;) {
+    for (std::uint32_t from = least; from < end;) {
       const std::uint16_t code = expected(sign | from);
       std::uint32_t same = from, other = end;  // code there; another code, or the end, there
       for (std::uint32_t step = 1; same + step < end; step *= 2) {

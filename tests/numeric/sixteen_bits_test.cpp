@@ -204,9 +204,10 @@ TYPED_TEST(SixteenBits, EachComparisonSeesOneWrongAnswer) {
   const T two{2}, smallest = code<T>(1);
   const auto flip = [](T x) { return code<T>(x.bits() ^ 1U); };
 
-  const auto wrong_from = [&](float x) { return x == 1 + 0x3p-23F ? flip(T{x}) : T{x}; };
-  EXPECT_EQ(compare_all_floats<T>(wrong_from, Judge::from_floats).mismatches, 1);
-  EXPECT_EQ(compare_floats<T>(wrong_from, Judge::from_floats, 0x3F000000, 0x40000000, 1).mismatches,
+  const auto wrong_from = [&](float x) { return x == 0x1.000006p127F ? flip(T{x}) : T{x}; };
+  const std::uint32_t least = 0x7F00'0000;
+  EXPECT_EQ(compare_all_floats<T>(wrong_from, Judge::from_floats, least).mismatches, 1);
+  EXPECT_EQ(compare_floats<T>(wrong_from, Judge::from_floats, least, least + 4096, 1).mismatches,
             1);
 
   const auto wrong_to = [&](T x) { return x == smallest ? 0.0F : static_cast<float>(x); };
