@@ -106,7 +106,6 @@
   HALFSTEP_KERNELS A fold_blocks<A>(const core::Compute&, std::span<A>);                                  \
   HALFSTEP_KERNELS NonFinite gradient_pass<A>(const core::Compute&, std::span<const A>,                   \
                                               std::span<double>, Underflows<A>*);                         \
-  HALFSTEP_KERNELS void count_underflows<A>(const core::Compute&, std::span<const A>, Underflows<A>&);    \
   HALFSTEP_KERNELS void adamw_step<A, Plain<A>, A, Plain<A>, Plain<A>>(                                 \
       const core::Compute&, const AdamWOptions&, std::int64_t, double, const Plain<A>&,                 \
       std::span<const A>, const Plain<A>&, const Plain<A>&);                                            \

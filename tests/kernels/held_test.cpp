@@ -96,35 +96,63 @@ TEST(Split, DiffersFromRoundingToEvenAt32640FiniteFloatsAllOfThemTies) {
   EXPECT_EQ(differ, 32'640);
   EXPECT_EQ(infinite, 2);
 }
+struct SplitCount {
+  std::int64_t inputs = 0, mismatches = 0, infinite = 0, ties = 0;
+};
+/// Every float from `from` to `end`, some multiples of 2^16 apart, through `split` and back.
+template <class SplitThem>
+SplitCount compare_split(const Compute& compute, SplitThem split, std::uint64_t from,
+                         std::uint64_t end) {
+  constexpr std::size_t chunk = 1 << 16;
+  std::vector<float> x(chunk), back(chunk);
+  std::vector<bf16> high(chunk);
+  std::vector<std::uint16_t> low(chunk);
+  SplitCount count;
+  for (std::uint64_t first = from; first < end; first += chunk) {
+    for (std::size_t i = 0; i < chunk; ++i)
+      x[i] = of_bits(static_cast<std::uint32_t>(first + i));
+    split(compute, std::span<const float>(x), Split(high, low));
+    unpack(compute, Split(high, low), std::span<float>(back));
+    for (std::size_t i = 0; i < chunk; ++i, ++count.inputs) {
+      count.mismatches +=
+          bits_of(back[i]) != returned(bits_of(x[i])) || high[i].bits() != upper_half(x[i]);
+      if (!std::isfinite(x[i])) continue;
+      count.infinite += isinf(high[i]);
+      count.ties += high[i].bits() != bf16{x[i]}.bits();
+    }
+  }
+  return count;
+}
+constexpr auto split_rightly = [](const Compute& compute, std::span<const float> x, Split halves) {
+  pack(compute, x, halves);
+};
+TEST(Split, TheComparisonOfEveryFloatSeesOneWrongHalf) {
+  for (const bool upper : {true, false}) {
+    const auto wrong = [&](const Compute& compute, std::span<const float> x, Split halves) {
+      pack(compute, x, halves);
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        if (bits_of(x[i]) != 0x3F80'1234U) continue;
+        if (upper) {
+          halves.high[i] = bf16::from_bits(static_cast<std::uint16_t>(halves.high[i].bits() ^ 1U));
+        } else {
+          halves.low[i] = static_cast<std::uint16_t>(halves.low[i] ^ 1U);
+        }
+      }
+    };
+    EXPECT_EQ(compare_split(widest(), wrong, 0x3F80'0000, 0x3F82'0000).mismatches, 1);
+  }
+  EXPECT_EQ(compare_split(widest(), split_rightly, 0x3F80'0000, 0x3F82'0000).mismatches, 0);
+}
 TEST(NightlySplit, ComesBackForEveryFloatOnEveryPath) {
   for (const Isa isa : halfstep::core::available_isas()) {
-    const Compute compute{.isa = isa, .pool = nullptr, .counters = nullptr};
-    constexpr std::int64_t chunk = 1 << 20;
-    std::vector<float> x(chunk), back(chunk);
-    std::vector<bf16> high(chunk);
-    std::vector<std::uint16_t> low(chunk);
-    std::uint64_t inputs = 0, mismatches = 0, infinite = 0, ties = 0;
-    for (std::uint64_t first = 0; first < (std::uint64_t{1} << 32); first += chunk) {
-      for (std::int64_t i = 0; i < chunk; ++i)
-        x[static_cast<std::size_t>(i)] =
-            of_bits(static_cast<std::uint32_t>(first) + static_cast<std::uint32_t>(i));
-      pack(compute, std::span<const float>(x), Split(high, low));
-      unpack(compute, Split(high, low), std::span<float>(back));
-      for (std::size_t i = 0; i < x.size(); ++i, ++inputs) {
-        mismatches +=
-            bits_of(back[i]) != returned(bits_of(x[i])) || high[i].bits() != upper_half(x[i]);
-        if (!std::isfinite(x[i])) continue;
-        infinite += isinf(high[i]);
-        ties += high[i].bits() != bf16{x[i]}.bits();
-      }
-    }
-    std::printf("%llu inputs, %llu mismatches, path %s\n", static_cast<unsigned long long>(inputs),
-                static_cast<unsigned long long>(mismatches),
+    const SplitCount count = compare_split({.isa = isa}, split_rightly, 0, std::uint64_t{1} << 32);
+    std::printf("%lld inputs, %lld mismatches, path %s\n", static_cast<long long>(count.inputs),
+                static_cast<long long>(count.mismatches),
                 std::string(halfstep::core::to_string(isa)).c_str());
-    EXPECT_EQ(inputs, std::uint64_t{1} << 32);
-    EXPECT_EQ(mismatches, 0U);
-    EXPECT_EQ(infinite, 65'536U);
-    EXPECT_EQ(ties, 32'640U);
+    EXPECT_EQ(count.inputs, std::int64_t{1} << 32);
+    EXPECT_EQ(count.mismatches, 0);
+    EXPECT_EQ(count.infinite, 65'536);
+    EXPECT_EQ(count.ties, 32'640);
   }
 }
 

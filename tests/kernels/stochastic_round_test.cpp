@@ -121,6 +121,24 @@ TYPED_TEST(StochasticRound, DoesNotDependOnHowTheTensorIsCutAndDependsOnAllElse)
     EXPECT_GT(differ, 1000) << which;
   }
 }
+// Element numbers are 64 bits wide: a double would take 2^53 + 1 for 2^53, and some beyond 2^32
+// steps of a large tensor are there.
+TYPED_TEST(StochasticRound, ElementsBeyondWhatADoubleCountsHaveNumbersOfTheirOwn) {
+  using T = TypeParam;
+  constexpr std::uint64_t far = std::uint64_t{1} << 53;
+  const auto in = std::vector<float>(1001, 1.2345678F);
+  StochasticDraw draw{.seed = 4, .stream = 5, .elements = 2 * far, .index = far};
+  const auto at = rounded<T>(widest(), in, draw);
+  EXPECT_SAME_BITS(at, (one_by_one<T, Overflow::infinity>(in, draw)));
+  draw.index = far + 1;
+  const auto next = rounded<T>(widest(), in, draw);
+  EXPECT_NE(difference(next, at), "");
+  EXPECT_SAME_BITS(std::vector<T>(next.begin(), next.end() - 1),
+                   std::vector<T>(at.begin() + 1, at.end()));
+  // By way of the step too.
+  const StochasticDraw later{.seed = 4, .stream = 5, .step = far / 1024, .elements = 1024};
+  EXPECT_SAME_BITS(rounded<T>(widest(), in, later), at);
+}
 // Two shards that drew by their own offsets would repeat numbers.
 TYPED_TEST(StochasticRound, AShardThatForgotItsPlaceRoundsOtherwise) {
   using T = TypeParam;
@@ -159,30 +177,38 @@ Sum sum_over(float x, std::uint64_t count, int unit, int top, std::uint64_t stuc
   }
   return sum;
 }
-TEST(StochasticRoundOf, EveryNumberOfBf16AveragesExactly) {
-  // Normal, just above and below a power of two, subnormal, negative, and on a code.
-  const std::vector<float> numbers{1.2345678F,
-                                   -3.1415927F,
-                                   float_of(0x3F7F'FFFFU),
-                                   float_of(0x3F80'0001U),
-                                   0x1.2345p-128F,
-                                   -0x1.8p-135F,
-                                   float_of(0x0000'0001U),
-                                   0x1.fffffep100F,
-                                   2.0F};
-  std::int64_t words = 0;
-  for (const float x : numbers) {
-    const int unit = std::max(std::ilogb(x), -126) - 23;  // x's last place
-    const Sum sum = sum_over<bf16>(x, 65536, unit, 48);
-    EXPECT_EQ(sum.units,
-              65536 * static_cast<std::int64_t>(std::ldexp(static_cast<double>(x), -unit)))
-        << x;
-    EXPECT_EQ(sum.away, static_cast<std::int64_t>(std::bit_cast<std::uint32_t>(x) & 0xFFFFU)) << x;
-    words += 65536;
+/// Over all 65536 random words: is the mean the number itself, and does each word round away from
+/// zero that the bits cut off say? `stuck` bits are set in every word.
+struct Enumerated {
+  std::int64_t words = 0, numbers = 0, mismatches = 0;
+};
+Enumerated enumerate_bf16(std::uint64_t stuck) {
+  Enumerated all;
+  // Sixteen patterns of the bits that are cut off, none and all among them, in normal, subnormal
+  // and negative numbers, beside a power of two and at the end of the range.
+  for (const std::uint32_t upper : {0x0000U, 0x0001U, 0x007FU, 0x0080U, 0x3F7FU, 0x3F80U, 0x3F9DU,
+                                    0x4049U, 0x7F7EU, 0x8001U, 0xC049U}) {
+    for (std::uint32_t lower = 0; lower < 65536; lower += 0x1111) {
+      const float x = float_of(upper << 16 | lower);
+      const int unit = x == 0.0F ? -149 : std::max(std::ilogb(x), -126) - 23;  // x's last place
+      const Sum sum = sum_over<bf16>(x, 65536, unit, 48, stuck);
+      const auto exact =
+          65536 * static_cast<std::int64_t>(std::ldexp(static_cast<double>(x), -unit));
+      all.mismatches += sum.units == exact && sum.away == lower ? 0 : 1;
+      all.words += 65536;
+      ++all.numbers;
+    }
   }
-  const Sum biased = sum_over<bf16>(0x1.234567p0F, 65536, -23, 48, 1);  // random numbers all odd
-  EXPECT_NE(biased.units, 65536 * std::int64_t{0x1234567});
-  std::printf("%lld inputs, 0 mismatches, path scalar\n", static_cast<long long>(words));
+  return all;
+}
+TEST(StochasticRoundOf, EveryNumberOfBf16AveragesExactly) {
+  const Enumerated all = enumerate_bf16(0);
+  std::printf("%lld inputs, %lld mismatches, path scalar\n", static_cast<long long>(all.words),
+              static_cast<long long>(all.mismatches));
+  EXPECT_EQ(all.numbers, 11 * 16);
+  EXPECT_EQ(all.words, all.numbers * 65536);
+  EXPECT_EQ(all.mismatches, 0);
+  EXPECT_GT(enumerate_bf16(1).mismatches, 0);  // random numbers all odd
 }
 // As wide as 16 bits can be for formats that cut off no more of their normal numbers; and they do
 // not suffice for subnormals, which is why 32 are drawn.

@@ -170,7 +170,8 @@ TEST_F(OfAGradient, RowsAreThoseOfTheMeanLossAndOfEachParameter) {
   window.backward(tape,
                   halfstep_tests::GivenLoss<float>{
                       1, 4, {{a, {4.0F, -0x1p-23F, 0x1.8p-23F, 0.0F}}, {b, {0x1p-30F, 8.0F}}}});
-  const auto gradients = std::move(window).unscale();
+  mixed::Underflow underflow;
+  const auto gradients = std::move(window).unscale(&underflow);
   const auto rows = mixed::gradient_magnitudes(gradients);
   ASSERT_EQ(rows.size(), 2U);
   EXPECT_EQ(rows[0].name, "a");
@@ -184,7 +185,6 @@ TEST_F(OfAGradient, RowsAreThoseOfTheMeanLossAndOfEachParameter) {
   EXPECT_EQ(all.elements, 6);
   EXPECT_EQ(all.advised_scale<fp16>().scale, 0x1p8);
   // As the figure that every run has at its end.
-  const auto underflow = mixed::count_underflow(gradients, scaler.scale());
   EXPECT_EQ(underflow.fp16, all.lost<fp16>());
   EXPECT_EQ(underflow.fp16_scaled, all.lost<fp16>(65536.0));
   EXPECT_EQ(underflow.nonzero, all.nonzero());
@@ -211,15 +211,16 @@ void expect_one_definition() {
     values.push_back(i % 41 == 1    ? G{0}
                      : i % 997 == 5 ? std::numeric_limits<G>::infinity()
                      : i % 991 == 7 ? std::numeric_limits<G>::quiet_NaN()
-                     : i % 3 == 0   ? static_cast<G>(std::bit_cast<float>(bits & 0x8000'0FFFU))
-                                    : static_cast<G>(some(i, std::ldexp(1.0F, -static_cast<int>(
-                                                                          i % 126)))));
+                     : i % 3 == 0
+                         ? static_cast<G>(std::bit_cast<float>(bits & 0x8000'0FFFU))
+                         : static_cast<G>(some(i, std::ldexp(1.0F, -static_cast<int>(i % 126)))));
   }
   if (sizeof(G) == 8) values.front() = -static_cast<G>(0x1p-1060);
   auto window = accumulator.begin(tape, 0, {.micro_batches = 1, .rows = 1, .targets_per_row = 3});
   tape.begin(*window.begin());
   window.backward(tape, halfstep_tests::GivenLoss<G>{1, 3, {{id, values}}});
-  const auto gradients = std::move(window).unscale();
+  mixed::Underflow cheap{.nonzero = -1};
+  const auto gradients = std::move(window).unscale(&cheap);
   const double factor = gradients.unscale_factor();
   const double scaled = factor * static_cast<double>(scaler.scale());
   std::int64_t subnormal = 0, nonzero = 0, half = 0, half_scaled = 0, brain = 0;
@@ -236,7 +237,6 @@ void expect_one_definition() {
   EXPECT_GT(brain, 0);
   EXPECT_LT(brain, half_scaled);
   EXPECT_LT(half_scaled, half);
-  const auto cheap = mixed::count_underflow(gradients, scaler.scale());
   const Magnitudes all = mixed::gradient_magnitudes(gradients)[0].magnitudes;
   EXPECT_EQ(cheap.nonzero, nonzero);
   EXPECT_EQ(cheap.fp16, half);
@@ -253,6 +253,25 @@ TEST(Magnitudes, AndTheCheapFigureAreOneDefinition) {
   expect_one_definition<bf16>();
   expect_one_definition<float>();
   expect_one_definition<double>();
+}
+TEST_F(OfAGradient, UnderflowsAreCountedInPassOneWhichFindsTheSame) {
+  const auto swept = [&](double targets, mixed::Underflow* underflow) {
+    auto window = accumulator.begin(tape, 0, {.micro_batches = 1, .rows = 1, .targets_per_row = 1});
+    tape.begin(*window.begin());
+    window.backward(tape, halfstep_tests::GivenLoss<float>{
+                              1, targets, {{a, {3, 0x1p-26F, 0, 0}}, {b, {0x1p-50F, 4}}}});
+    return std::move(window).unscale(underflow).norm();
+  };
+  mixed::Underflow underflow{.nonzero = 7, .fp16 = 7};  // of another step
+  EXPECT_EQ(swept(1, &underflow), swept(1, nullptr));
+  EXPECT_EQ(underflow.nonzero, 4);
+  EXPECT_EQ(underflow.fp16, 2);
+  EXPECT_EQ(underflow.fp16_scaled, 1);
+  EXPECT_EQ(underflow.bf16, 0);
+  EXPECT_EQ(underflow.share(underflow.fp16), 0.5);
+  swept(0, &underflow);  // without a target there is no mean
+  EXPECT_EQ(underflow.nonzero, 0);
+  EXPECT_EQ(underflow.fp16, 0);
 }
 TEST_F(OfAGradient, IsMeasuredBeforeClippingAndOnlyWhileItIsThere) {
   const auto swept = [&] {

@@ -31,6 +31,14 @@ void print(const char* what, Count count) {
               static_cast<long long>(count.inputs), static_cast<long long>(count.mismatches));
 }
 
+/// Prints the count, and fails unless it is that of the whole space without a mismatch.
+template <class T>
+void expect_none_wrong(const char* what, Count count, std::int64_t space) {
+  print<T>(what, count);
+  EXPECT_EQ(count.mismatches, 0) << what;
+  EXPECT_EQ(count.inputs, space) << what;
+}
+
 /// body(0) and body(1) at a time, for what takes minutes.
 inline Count on_two_threads(const std::function<Count(int)>& body) {
   Count first, second;
@@ -67,11 +75,13 @@ template <class T, class Convert>
   return count;
 }
 
-/// All floats. The oracle is asked where its codes change, and a rounding does not change between:
-/// so a float costs a conversion and a compare. NaNs one by one, to the bit.
+/// All floats of a magnitude from `least` on. The oracle is asked where its codes change, and a
+/// rounding does not change between: so a float costs a conversion and a compare. NaNs one by one,
+/// to the bit.
 template <class T, class Convert>
 [[nodiscard]] Count compare_all_floats(Convert convert,
-                                       void (*oracle)(const float*, std::uint16_t*, std::size_t)) {
+                                       void (*oracle)(const float*, std::uint16_t*, std::size_t),
+                                       std::uint32_t least = 0) {
   const auto expected = [oracle](std::uint32_t bits) {
     const auto x = std::bit_cast<float>(bits);
     std::uint16_t code = 0;
@@ -81,7 +91,7 @@ template <class T, class Convert>
   Count count;
   for (const std::uint32_t sign : {0U, 0x8000'0000U}) {
     constexpr std::uint32_t end = 0x7F80'0001;  // of the numbers and infinity
-    for (std::uint32_t from = 0; from < end;) {
+    for (std::uint32_t from = least; from < end;) {
       const std::uint16_t code = expected(sign | from);
       std::uint32_t same = from, other = end;  // code there; another code, or the end, there
       for (std::uint32_t step = 1; same + step < end; step *= 2) {
@@ -119,6 +129,18 @@ template <class T, class Real, class Widen>
                           : std::bit_cast<std::uint64_t>(static_cast<double>(found)) ==
                                 std::bit_cast<std::uint64_t>(expected);
     count.mismatches += same ? 0 : 1;
+  }
+  return count;
+}
+
+/// Every code to a wider type and back, `there_and_back`: the same, but NaNs quiet.
+template <class T, class Through>
+[[nodiscard]] Count compare_round_trips(Through there_and_back) {
+  Count count;
+  for (std::uint32_t bits = 0; bits < codes<T>; ++bits, ++count.inputs) {
+    const T x = code<T>(bits);
+    const std::uint32_t expected = isnan(x) ? bits | T::format::quiet_bit : bits;
+    count.mismatches += T{there_and_back(x)}.bits() == expected ? 0 : 1;
   }
   return count;
 }

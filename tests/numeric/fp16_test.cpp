@@ -1,70 +1,24 @@
 // SPDX-License-Identifier: MIT
+// The reference's numbers; every code, float and pair is in sixteen_bits_test.cpp.
 #include <halfstep/numeric/fp16.hpp>
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <functional>
 #include <limits>
-#include <random>
-#include <string>
-#include <type_traits>
-#include <vector>
 
 #include <gtest/gtest.h>
 
 #include <halfstep/core/float_environment.hpp>
 #include <halfstep/numeric/bf16.hpp>
-#include <numeric/exhaustive.hpp>
 
 using halfstep::bf16;
 using halfstep::fp16;
-using halfstep_tests::compare_all_floats;
-using halfstep_tests::compare_codes;
-using halfstep_tests::compare_floats;
-using halfstep_tests::compare_fma;
-using halfstep_tests::compare_pairs;
-using halfstep_tests::compare_sqrt;
-using halfstep_tests::Count;
-using halfstep_tests::on_two_threads;
-using halfstep_tests::print;
-
-double oracle_fp16_value(std::uint16_t code);
-void oracle_fp16_from_floats(const float* in, std::uint16_t* out, std::size_t n);
-std::uint16_t oracle_fp16_from_double(double x);
-std::uint16_t oracle_fp16_from_long_double(long double x);
-std::uint16_t oracle_fp16_from_i64(std::int64_t x);
-std::uint16_t oracle_fp16_sqrt(std::uint16_t a);
-void oracle_fp16_binary(char op, std::uint16_t a, const std::uint16_t* b, std::uint16_t* out,
-                        std::size_t n);
-std::uint16_t oracle_fp16_fma(std::uint16_t a, std::uint16_t b, std::uint16_t c);
 
 namespace {
 
-fp16 code(std::uint32_t bits) { return halfstep_tests::code<fp16>(bits); }
+fp16 code(std::uint32_t bits) { return fp16::from_bits(static_cast<std::uint16_t>(bits)); }
 std::uint32_t from(std::uint32_t float_bits) {
   return fp16{std::bit_cast<float>(float_bits)}.bits();
-}
-
-TEST(Fp16, EveryCodeSurvivesARoundTripThroughFloatAndDouble) {
-  int inputs = 0;
-  for (std::uint32_t bits = 0; bits <= 0xFFFF; ++bits, ++inputs) {
-    const fp16 x = code(bits);
-    if (isnan(x)) {
-      ASSERT_EQ(fp16{static_cast<float>(x)}.bits(), bits | 0x200U);
-      ASSERT_TRUE(isnan(fp16{static_cast<double>(x)}));
-      continue;
-    }
-    ASSERT_EQ(static_cast<double>(x), oracle_fp16_value(x.bits())) << std::hex << bits;
-    ASSERT_EQ(static_cast<double>(static_cast<float>(x)), oracle_fp16_value(x.bits()))
-        << std::hex << bits;
-    ASSERT_EQ(fp16{static_cast<float>(x)}.bits(), bits);
-    ASSERT_EQ(fp16{static_cast<double>(x)}.bits(), bits);
-    ASSERT_EQ(fp16{static_cast<long double>(x)}.bits(), bits);
-  }
-  std::printf("%d inputs, 0 mismatches, path scalar\n", inputs);
-  ASSERT_EQ(inputs, 65536);
 }
 
 TEST(Fp16, SubnormalsWidenByValue) {
@@ -105,129 +59,14 @@ TEST(Fp16, RoundsDoubleOnce) {
   EXPECT_EQ(fp16{std::bit_cast<double>(0x3E60000000000001)}.bits(), 0x0001);
   EXPECT_EQ(fp16{1.00048828125000022204}.bits(), 0x3C01);
   EXPECT_EQ(fp16{1 + 0x1p-11L + 0x1p-60L}.bits(), 0x3C01);
-  std::mt19937_64 random(1);
-  for (int i = 0; i < 1000000; ++i) {
-    const double x = oracle_fp16_value(static_cast<std::uint16_t>(random() % 0x7C00));
-    const double next =
-        x < 65504 ? oracle_fp16_value(static_cast<std::uint16_t>(fp16{x}.bits() + 1)) : 65536;
-    double y = x + (next - x) / 2;
-    if (i % 3 == 1) y = std::nextafter(y, 1e9);
-    if (i % 3 == 2) y = std::nextafter(y, 0.0);
-    ASSERT_EQ(fp16{y}.bits(), oracle_fp16_from_double(y)) << std::hexfloat << y;
-    ASSERT_EQ(fp16{-y}.bits(), oracle_fp16_from_double(-y)) << std::hexfloat << y;
-    const long double z = static_cast<long double>(y) * (1 + 0x1p-60L);
-    ASSERT_EQ(fp16{z}.bits(), oracle_fp16_from_long_double(z)) << std::hexfloat << y;
-  }
 }
 
 TEST(Fp16, RoundsIntegersOnce) {
-  for (std::int64_t i = -70000; i <= 70000; ++i)
-    ASSERT_EQ(fp16{i}.bits(), oracle_fp16_from_i64(i)) << i;
+  EXPECT_EQ(fp16{2049}, fp16{2048});  // ties
+  EXPECT_EQ(fp16{-2051}, fp16{-2052});
+  EXPECT_EQ(fp16{65519}.bits(), 0x7BFF);
+  EXPECT_TRUE(isinf(fp16{65520}));
   EXPECT_TRUE(isinf(fp16{std::numeric_limits<std::uint64_t>::max()}));
-}
-
-struct Operation {
-  char op;
-  fp16 (*run)(fp16, fp16);
-};
-constexpr Operation operations[] = {{'+', [](fp16 x, fp16 y) { return x + y; }},
-                                    {'-', [](fp16 x, fp16 y) { return x - y; }},
-                                    {'*', [](fp16 x, fp16 y) { return x * y; }},
-                                    {'/', [](fp16 x, fp16 y) { return x / y; }}};
-constexpr std::uint64_t all_floats = std::uint64_t{1} << 32;
-
-fp16 from_float(float x) { return fp16{x}; }
-fp16 fused(fp16 a, fp16 b, fp16 c) { return fma(a, b, c); }
-
-TEST(Fp16, RoundsEveryFloatAsTheOracle) {
-  const Count count = compare_all_floats<fp16>(from_float, oracle_fp16_from_floats);
-  print<fp16>("from float", count);
-  EXPECT_EQ(count.mismatches, 0);
-  EXPECT_EQ(count.inputs, std::int64_t{1} << 32);
-}
-
-// The same with the oracle asked for each float.
-TEST(NightlyFp16, RoundsEveryFloatAsTheOracleDoesEach) {
-  const Count count = on_two_threads([](int part) {
-    const std::uint64_t half = all_floats / 2;
-    const std::uint64_t from = part == 0 ? 0 : half;
-    return compare_floats<fp16>(from_float, oracle_fp16_from_floats, from, from + half, 1);
-  });
-  print<fp16>("from float", count);
-  EXPECT_EQ(count.mismatches, 0);
-  EXPECT_EQ(count.inputs, std::int64_t{1} << 32);
-}
-
-TEST(Fp16, ArithmeticRoundsOnceOnASampleOfAllPairs) {
-  for (const auto& [op, run] : operations) {
-    const Count count = compare_pairs<fp16>(op, run, oracle_fp16_binary, 0, 257);
-    print<fp16>(std::string(1, op).c_str(), count);
-    EXPECT_EQ(count.mismatches, 0) << op;
-    EXPECT_EQ(count.inputs, 256 * 65536);
-  }
-}
-
-TEST(NightlyFp16, ArithmeticOfEveryPairRoundsOnce) {
-  for (const auto& [op, run] : operations) {
-    const Count count = on_two_threads([&, o = op, r = run](int part) {
-      return compare_pairs<fp16>(o, r, oracle_fp16_binary, static_cast<std::uint32_t>(part), 2);
-    });
-    print<fp16>(std::string(1, op).c_str(), count);
-    EXPECT_EQ(count.mismatches, 0) << op;
-    EXPECT_EQ(count.inputs, std::int64_t{1} << 32);
-  }
-}
-
-TEST(Fp16, SqrtOfEveryCodeRoundsOnce) {
-  const Count count = compare_sqrt<fp16>([](fp16 x) { return sqrt(x); }, oracle_fp16_sqrt);
-  print<fp16>("sqrt", count);
-  EXPECT_EQ(count.mismatches, 0);
-  EXPECT_EQ(count.inputs, 65536);
-}
-
-TEST(Fp16, FmaAgreesWithTheOracleOnTenMillionTriples) {
-  const Count count = compare_fma<fp16>(fused, oracle_fp16_fma, 1, 10'000'000);
-  print<fp16>("fma", count);
-  EXPECT_EQ(count.mismatches, 0);
-}
-
-TEST(NightlyFp16, FmaAgreesWithTheOracleOnAThousandMillionTriples) {
-  const Count count = on_two_threads([](int part) {
-    return compare_fma<fp16>(fused, oracle_fp16_fma, 2 + static_cast<std::uint64_t>(part),
-                             500'000'000);
-  });
-  print<fp16>("fma", count);
-  EXPECT_EQ(count.mismatches, 0);
-  EXPECT_EQ(count.inputs, 1'000'000'000);
-}
-
-// One wrong answer among all is one mismatch, in each of the comparisons above.
-TEST(Fp16, EachComparisonSeesOneWrongAnswer) {
-  const auto flip = [](fp16 x) { return code(x.bits() ^ 1U); };
-  const auto wrong_from = [&](float x) {
-    return std::bit_cast<std::uint32_t>(x) == 0x3F800003 ? flip(fp16{x}) : fp16{x};
-  };
-  EXPECT_EQ(compare_all_floats<fp16>(wrong_from, oracle_fp16_from_floats).mismatches, 1);
-  EXPECT_EQ(compare_floats<fp16>(wrong_from, oracle_fp16_from_floats, 0x3F000000, 0x40000000, 1)
-                .mismatches,
-            1);
-  const auto wrong_to = [](fp16 x) {
-    return x.bits() == 0x0001 ? 0.0F : static_cast<float>(x);  // a subnormal is lost
-  };
-  EXPECT_EQ((compare_codes<fp16, float>(wrong_to, oracle_fp16_value).mismatches), 1);
-  for (const auto& [op, run] : operations) {
-    const auto wrong = [&, r = run](fp16 x, fp16 y) {
-      return x.bits() == 0x3E00 && y.bits() == 0x4249 ? flip(r(x, y)) : r(x, y);
-    };
-    EXPECT_EQ(compare_pairs<fp16>(op, wrong, oracle_fp16_binary, 0x3E00, 0x10000).mismatches, 1);
-  }
-  const auto wrong_sqrt = [&](fp16 x) { return x == fp16{2} ? flip(sqrt(x)) : sqrt(x); };
-  EXPECT_EQ(compare_sqrt<fp16>(wrong_sqrt, oracle_fp16_sqrt).mismatches, 1);
-  // The route that most libraries take, through float, is caught.
-  const auto through_float = [](fp16 a, fp16 b, fp16 c) {
-    return fp16{static_cast<float>(a) * static_cast<float>(b) + static_cast<float>(c)};
-  };
-  EXPECT_GT(compare_fma<fp16>(through_float, oracle_fp16_fma, 1, 100'000).mismatches, 0);
 }
 
 TEST(Fp16, FmaRoundsOnceWhereFloatDoesNot) {
@@ -249,11 +88,6 @@ TEST(Fp16, LimitsAreThoseOfTheLayout) {
                 L::max().bits() == 0x7BFF);
   static_assert(L::denorm_min().bits() == 0x0001 && L::infinity().bits() == 0x7C00);
   static_assert(L::quiet_NaN().bits() == 0x7E00 && L::signaling_NaN().bits() == 0x7D00);
-}
-
-TEST(Fp16, EqualValuesHaveEqualHashes) {
-  EXPECT_EQ(std::hash<fp16>{}(code(0)), std::hash<fp16>{}(code(0x8000)));
-  EXPECT_NE(std::hash<fp16>{}(fp16{1}), std::hash<fp16>{}(fp16{2}));
 }
 
 TEST(Fp16, NextafterStepsOneCodeAndAcrossZero) {

@@ -100,14 +100,6 @@ void tally(const core::Compute& compute, std::span<const G> gradient, double* bl
 
 }  // namespace detail
 
-/// The telemetry alone, for a gradient that the first pass has seen. Cost: one read.
-template <std::floating_point G>
-void count_underflows(const core::Compute& compute, std::span<const G> gradient,
-                      Underflows<G>& underflows) {
-  detail::tally<G>(compute, gradient, nullptr, underflows,
-                   HALFSTEP_PICK(compute.isa, tally_blocks<G>));
-}
-
 /// Writes the sum of squares of each block of 1024 elements of one tensor's gradient, and counts
 /// what is not finite.
 ///

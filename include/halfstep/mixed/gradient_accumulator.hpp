@@ -23,6 +23,7 @@
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/mixed/processes.hpp>
 #include <halfstep/mixed/sums.hpp>
+#include <halfstep/mixed/underflow.hpp>
 #include <halfstep/mixed/unscaled.hpp>
 #include <halfstep/numeric/element.hpp>
 #include <halfstep/tensor/memory.hpp>
@@ -94,9 +95,11 @@ class Window {
   [[nodiscard]] double seed() const { return live("Window::seed").seed_; }
 
   /// Ends the window: finishes the sum, looks for non-finite values and the norm, and detaches the
-  /// tape. Costs one read of the gradient. @throws StateError if micro-batches are missing.
-  [[nodiscard]] Unscaled<T> unscale() && {
-    auto gradients = live("Window::unscale").unscale();
+  /// tape. Costs one read of the gradient, in which it also counts what `underflow` asks for, if that
+  /// is not null: of the whole step's gradient, or of the part of it that this process holds.
+  /// @throws StateError if micro-batches are missing.
+  [[nodiscard]] Unscaled<T> unscale(Underflow* underflow = nullptr) && {
+    auto gradients = live("Window::unscale").unscale(underflow);
     owner_ = nullptr;
     return gradients;
   }
@@ -106,12 +109,12 @@ class Window {
   /// Processes, which decide within `unscale`.
   [[nodiscard]] Undecided<T> inspect() && {
     live("Window::inspect").require_no_processes();
-    Undecided<T> gradients(owner_->inspect("Window::inspect"));
+    Undecided<T> gradients(owner_->inspect("Window::inspect", nullptr));
     owner_ = nullptr;
     return gradients;
   }
   /// std::move(window).unscale(): the window ends here.
-  Unscaled<T> unscale() & = delete;
+  Unscaled<T> unscale(Underflow* underflow = nullptr) & = delete;
   Undecided<T> inspect() & = delete;
 
  private:
@@ -303,7 +306,7 @@ class GradientAccumulator {
     return tree(leaves.first(left)) + tree(leaves.subspan(left));
   }
 
-  [[nodiscard]] Unscaled<T> inspect(std::string_view what) {
+  [[nodiscard]] Unscaled<T> inspect(std::string_view what, Underflow* underflow) {
     const auto done = static_cast<std::int64_t>(losses_.size());
     if (spoilt_ || done != range_.count) {
       core::fail<StateError>(
@@ -314,7 +317,8 @@ class GradientAccumulator {
     detach();
     sums_.fold();
     if (processes_ != nullptr) processes_->gather(losses_, counts_);
-    return Unscaled<T>(sums_, scaler_, open_, blocks_.span(), seed_, total());
+    return Unscaled<T>(sums_, scaler_, open_, blocks_.span(), seed_, total(),
+                       underflow);
   }
   void require_no_processes() const {
     if (processes_ != nullptr) {
@@ -323,8 +327,8 @@ class GradientAccumulator {
           "Call std::move(window).unscale() in every process.");
     }
   }
-  [[nodiscard]] Unscaled<T> unscale() {
-    auto gradients = inspect("Window::unscale");
+  [[nodiscard]] Unscaled<T> unscale(Underflow* underflow) {
+    auto gradients = inspect("Window::unscale", underflow);
     if (processes_ == nullptr) {
       gradients.decide();
     } else {

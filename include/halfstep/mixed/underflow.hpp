@@ -9,17 +9,18 @@
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/gradient_pass.hpp>
-#include <halfstep/mixed/unscaled.hpp>
 #include <halfstep/numeric/bf16.hpp>
 #include <halfstep/numeric/fp16.hpp>
-#include <halfstep/tensor/parameter_table.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::mixed {
 
-/// Elements of the gradient of the mean loss. A format loses a finite element that is not zero if it
-/// rounds that times the scale, a product in double, to zero: half of its smallest number, a tie, is
-/// lost too, 2^-25 in fp16 and 2^-134 in bf16. Subnormals are numbers like others; infinities and
-/// NaNs count nowhere. mixed::Magnitudes and kernels::Underflows mean the same.
+/// Elements of the gradient of the mean loss, before clipping. A format loses a finite element that
+/// is not zero if it rounds that times the scale, a product in double, to zero: half of its
+/// smallest number, a tie, is lost too, 2^-25 in fp16 and 2^-134 in bf16. Subnormals are numbers
+/// like others; infinities and NaNs count nowhere. mixed::Magnitudes and kernels::Underflows mean
+/// the same; where Magnitudes sorts each element into a histogram that answers for every format and
+/// scale, this is the cheap figure, counted where pass one reads the gradient anyway:
+/// Window::unscale(&underflow).
 struct Underflow {
   std::int64_t nonzero = 0;
   std::int64_t fp16 = 0;         ///< of those, lost by fp16
@@ -31,23 +32,20 @@ struct Underflow {
   }
 };
 
-/// Counts over all parameters, before clipping; exact for any scale. The cheap figure: one read of
-/// the gradient by vectors, where gradient_magnitudes sorts each element into a histogram that
-/// answers for every format and scale. Nothing is changed.
-/// @throws StateError if the gradients were used already.
-template <class T>
-[[nodiscard]] Underflow count_underflow(const Unscaled<T>& gradients, float scale) {
-  const double factor = gradients.unscale_factor();
+namespace detail {
+/// What pass one is asked about sums that `factor` makes the mean loss's gradient.
+template <class G>
+[[nodiscard]] kernels::Underflows<G> underflow_question(const core::Compute& compute, double factor,
+                                                        float scale) {
   const double scaled = factor * static_cast<double>(scale);
-  const core::Compute compute = gradients.parameters().runtime().compute();
-  using G = typename Unscaled<T>::gradient;
-  kernels::Underflows<G> counted{
-      .limits = {kernels::underflow_limit<halfstep::fp16, G>(compute, factor),
-                 kernels::underflow_limit<halfstep::fp16, G>(compute, scaled),
-                 kernels::underflow_limit<halfstep::bf16, G>(compute, factor)}};
-  for (std::uint32_t p = 0; p < gradients.parameters().size(); ++p)
-    kernels::count_underflows<G>(compute, gradients.sum({p}), counted);
+  return {.limits = {kernels::underflow_limit<halfstep::fp16, G>(compute, factor),
+                     kernels::underflow_limit<halfstep::fp16, G>(compute, scaled),
+                     kernels::underflow_limit<halfstep::bf16, G>(compute, factor)}};
+}
+template <class G>
+[[nodiscard]] Underflow underflow_answer(const kernels::Underflows<G>& counted) {
   return {counted.nonzero, counted.counts[0], counted.counts[1], counted.counts[2]};
 }
+}  // namespace detail
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::mixed

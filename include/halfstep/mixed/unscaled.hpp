@@ -22,6 +22,7 @@
 #include <halfstep/mixed/decision.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/mixed/sums.hpp>
+#include <halfstep/mixed/underflow.hpp>
 #include <halfstep/optim/optimizer.hpp>
 #include <halfstep/tensor/parameters.hpp>
 
@@ -134,14 +135,19 @@ class Unscaled {
   friend class Undecided;
 
   // Pass one. `blocks` holds sum_blocks(elements) doubles for each parameter; `open` is cleared
-  // when this ends. Nothing is decided until `reduce` or `decide`.
+  // when this ends. Nothing is decided until `reduce` or `decide`. Where `underflow` is asked for,
+  // `loss` is the whole step's.
   Unscaled(Sums<gradient>& sums, LossScaler* scaler, bool& open, std::span<double> blocks,
-           double seed, const LossTotal& loss)
+           double seed, const LossTotal& loss, Underflow* underflow)
       : sums_(&sums), scaler_(scaler), open_(&open), blocks_(blocks), seed_(seed) {
     findings_.loss_sum = loss.sum;
     findings_.count = loss.count;
+    if (underflow != nullptr) *underflow = {};
     const auto compute = sums.parameters().runtime().compute();
     if (compute.dry) return;  // there is no gradient to look at
+    kernels::Underflows<gradient> lost;
+    const bool counts = underflow != nullptr && loss.count > 0.0;
+    if (counts) lost = detail::underflow_question<gradient>(compute, unscaling(compute), scale());
     std::size_t block = 0;
     const core::Range held = sums.held();
     for (std::uint32_t i = 0; i < sums.parameters().size(); ++i) {
@@ -159,10 +165,21 @@ class Unscaled {
       const auto found = kernels::gradient_pass<gradient>(
           compute, sum,
           squares.subspan(static_cast<std::size_t>(kernels::sum_blocks(begin)),
-                          static_cast<std::size_t>(kernels::sum_blocks(end - begin))));
+                          static_cast<std::size_t>(kernels::sum_blocks(end - begin))),
+          counts ? &lost : nullptr);
       if (found.count > 0 && findings_.bad_values == 0) findings_.first_bad = i;
       findings_.bad_values += found.count;
     }
+    if (counts) *underflow = detail::underflow_answer(lost);
+  }
+
+  [[nodiscard]] float scale() const { return scaler_ == nullptr ? 1.0F : scaler_->scale(); }
+  // What makes the sum the gradient of the mean loss.
+  [[nodiscard]] double unscaling(const core::Compute& compute) const {
+    double factor = 0.0;
+    compute.parallel(
+        1, 1, [&](std::int64_t, std::int64_t, int) { factor = 1.0 / (seed_ * findings_.count); });
+    return factor;
   }
 
   template <class Reduction>
@@ -173,7 +190,7 @@ class Unscaled {
   }
   // What the step will do, from findings and blocks that are final.
   void decide() {
-    result_.scale = scaler_ == nullptr ? 1.0F : scaler_->scale();
+    result_.scale = scale();
     loss_ = {findings_.loss_sum, findings_.count, 0.0};
     result_.bad_values = findings_.bad_values;
     if (findings_.count == 0.0) {
@@ -185,10 +202,10 @@ class Unscaled {
     // Before the fold, which works in place; asked for where unscaling or clipping overflows.
     largest_ = largest_parameter(blocks_);
     const double squares = kernels::fold_blocks<double>(compute, blocks_);
+    unscale_ = unscaling(compute);
+    factor_ = unscale_;
     compute.parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
       loss_.mean = loss_.sum / loss_.count;
-      unscale_ = 1.0 / (seed_ * loss_.count);
-      factor_ = unscale_;
       result_.norm = static_cast<float>(std::sqrt(squares) * unscale_);
     });
     if (result_.bad_values > 0) {

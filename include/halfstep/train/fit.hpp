@@ -157,8 +157,8 @@ template <class Model>
 
 /// Runs iterations state.iteration to `options.steps` - 1, then evaluates. Windows, crops and
 /// dropout are keyed by the iteration, learning rates by optimizer.steps(). FitResult::underflow is
-/// measured in the last of these iterations, at the cost of one read of its gradient, so it stays 0
-/// when should_stop, or a scaler at its floor, ends the run before.
+/// counted in the last of these iterations, where its gradient is read anyway, so it stays 0 when
+/// should_stop, or a scaler at its floor, ends the run before.
 ///
 ///   model        model(tape, inputs) gives logits [rows, length, vocabulary], as nn::Gpt does; a
 ///                lambda around a model may do more. Its loss(tape, inputs, targets), where there is
@@ -265,13 +265,13 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
         ++micro_batches;
       }
       info.scale = scaler.scale();
-      auto gradients = std::move(window).unscale();
+      const bool last = iteration + 1 == options.steps;
+      auto gradients = std::move(window).unscale(last ? &result.underflow : nullptr);
       info.tokens = static_cast<std::int64_t>(gradients.count());
       info.loss = gradients.loss();
       if (!std::isfinite(info.loss) && !scaler.dynamic()) {
         detail::fail_non_finite("loss", info.loss, info, "");
       }
-      if (iteration + 1 == options.steps) result.underflow = mixed::count_underflow(gradients, info.scale);
       if (measures) telemetry.gradients = mixed::gradient_magnitudes(gradients);
       outcome = options.clip > 0.0F
                     ? optimizer.step(std::move(gradients).clip_norm(options.clip), info.lr)

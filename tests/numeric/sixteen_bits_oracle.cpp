@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// An independent bf16: values as double, rounding to an integer number of units in double, fma in
-// __float128 made odd. Shares no code with the library.
+// fp16 is g++'s own half-precision type, with __float128 for fma. bf16 is of our own: values as
+// double, rounding to an integer number of units in double, and what double does not hold is first
+// rounded to it to odd. Shares no code with the library.
 // links: quadmath
 #include <cmath>
 #include <cstddef>
@@ -62,6 +63,37 @@ std::uint16_t code_of(double x) {
                                     (((exponent + 127) << 7) + static_cast<int>(units) - 128));
 }
 
+/// To double by rounding to odd: then a second rounding, to fewer bits, is as if it were the first.
+double odd_double(__float128 x) {
+  auto d = static_cast<double>(x);
+  if (!std::isfinite(d) || static_cast<__float128>(d) == x) return d;
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &d, 8);
+  if ((bits & 1) != 0) return d;
+  return std::nextafter(d, static_cast<__float128>(d) < x ? HUGE_VAL : -HUGE_VAL);
+}
+
+/// Whether a sum's double, the nearest to it, rounds to 16 bits as the sum itself. The middles
+/// between their values have at most 12 significant bits, so they are doubles, and a double is on
+/// the same side of each as the sum, or on it: this one, with more bits than that, is on none.
+/// Others are left to __float128: a twentieth of the triples, not all of them, costs its 200 ns.
+bool is_no_middle(double near) {
+  std::uint64_t bits = 0;
+  std::memcpy(&bits, &near, 8);
+  return std::isfinite(near) && (bits & ((std::uint64_t{1} << 41) - 1)) != 0;
+}
+
+_Float16 half_of(std::uint16_t code) {
+  _Float16 x;
+  std::memcpy(&x, &code, 2);
+  return x;
+}
+std::uint16_t code_of_half(_Float16 x) {
+  std::uint16_t code = 0;
+  std::memcpy(&code, &x, 2);
+  return code;
+}
+
 }  // namespace
 
 /// A NaN keeps its sign and the upper half of its payload, and is quiet.
@@ -75,6 +107,7 @@ void oracle_bf16_from_floats(const float* in, std::uint16_t* out, std::size_t n)
 
 double oracle_bf16_value(std::uint16_t code) { return value_of(code); }
 std::uint16_t oracle_bf16_from_double(double x) { return code_of(x); }
+std::uint16_t oracle_bf16_from_long_double(long double x) { return code_of(odd_double(x)); }
 std::uint16_t oracle_bf16_sqrt(std::uint16_t a) { return code_of(std::sqrt(value_of(a))); }
 
 // A double operation and then a rounding is one correct rounding: 53 >= 2 * 8 + 2.
@@ -90,6 +123,8 @@ void oracle_bf16_binary(char op, std::uint16_t a, const std::uint16_t* b, std::u
 // The product is exact; the sum is made odd where it is not, so that the second rounding is
 // harmless.
 std::uint16_t oracle_bf16_fma(std::uint16_t a, std::uint16_t b, std::uint16_t c) {
+  const double near = value_of(a) * value_of(b) + value_of(c);
+  if (is_no_middle(near)) return code_of(near);
   const __float128 p = static_cast<__float128>(value_of(a)) * value_of(b);
   const __float128 z = value_of(c);
   if (!finiteq(p) || !finiteq(z)) return code_of(static_cast<double>(p + z));
@@ -101,14 +136,38 @@ std::uint16_t oracle_bf16_fma(std::uint16_t a, std::uint16_t b, std::uint16_t c)
     std::memcpy(bytes, &s, 16);
     if ((bytes[0] & 1) == 0) s = nextafterq(s, error > 0 ? HUGE_VALQ : -HUGE_VALQ);
   }
-  if (s == 0) return std::signbit(static_cast<double>(s)) ? 0x8000 : 0;
-  // To double by rounding to odd again, then to bf16.
-  auto d = static_cast<double>(s);
-  if (std::isfinite(d) && static_cast<__float128>(d) != s) {
-    std::uint64_t bits = 0;
-    std::memcpy(&bits, &d, 8);
-    if ((bits & 1) == 0)
-      d = std::nextafter(d, static_cast<__float128>(d) < s ? HUGE_VAL : -HUGE_VAL);
+  return code_of(odd_double(s));
+}
+
+double oracle_fp16_value(std::uint16_t code) { return static_cast<double>(half_of(code)); }
+void oracle_fp16_from_floats(const float* in, std::uint16_t* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i)
+    out[i] = code_of_half(static_cast<_Float16>(in[i]));
+}
+std::uint16_t oracle_fp16_from_double(double x) { return code_of_half(static_cast<_Float16>(x)); }
+std::uint16_t oracle_fp16_from_long_double(long double x) {
+  return code_of_half(static_cast<_Float16>(x));
+}
+std::uint16_t oracle_fp16_sqrt(std::uint16_t a) {
+  return code_of_half(static_cast<_Float16>(std::sqrt(static_cast<double>(half_of(a)))));
+}
+
+// The same type with the instructions that convert it, where there are some: 2^34 pairs take
+// minutes less.
+__attribute__((target_clones("arch=haswell", "default"))) void oracle_fp16_binary(
+    char op, std::uint16_t a, const std::uint16_t* b, std::uint16_t* out, std::size_t n) {
+  const _Float16 x = half_of(a);
+  for (std::size_t i = 0; i < n; ++i) {
+    const _Float16 y = half_of(b[i]);
+    out[i] = code_of_half(op == '+' ? x + y : op == '-' ? x - y : op == '*' ? x * y : x / y);
   }
-  return code_of(d);
+}
+
+// Product and sum span 2^-48 to 2^33: 81 bits, exact in the 113 of __float128.
+std::uint16_t oracle_fp16_fma(std::uint16_t a, std::uint16_t b, std::uint16_t c) {
+  const auto x = static_cast<double>(half_of(a)), y = static_cast<double>(half_of(b)),
+             z = static_cast<double>(half_of(c));
+  const double near = x * y + z;
+  if (is_no_middle(near)) return code_of_half(static_cast<_Float16>(near));
+  return code_of_half(static_cast<_Float16>(static_cast<__float128>(x) * y + z));
 }
