@@ -5,9 +5,12 @@
 
 #include <halfstep/autograd/chain_plans.hpp>
 #include <halfstep/autograd/checkpoint.hpp>
+#include <halfstep/autograd/dual_op.hpp>
 #include <halfstep/autograd/gradient_check.hpp>
 #include <halfstep/autograd/gradients.hpp>
 #include <halfstep/autograd/graph.hpp>
+#include <halfstep/autograd/hessian.hpp>
+#include <halfstep/autograd/hessian_check.hpp>
 #include <halfstep/autograd/keep.hpp>
 #include <halfstep/autograd/memory_report.hpp>
 #include <halfstep/autograd/op.hpp>

@@ -57,6 +57,19 @@ struct GradientReport {
   }
 };
 
+namespace autograd {
+/// Moves every element by a normal draw of that deviation.
+inline void add_noise(Parameters<double>& parameters, double deviation) {
+  for (std::uint32_t p = 0; p < parameters.size(); ++p) {
+    const std::uint64_t stream = core::stream(parameters.info({p}).name, "gradient_check");
+    std::uint64_t element = 0;
+    for (double& w : parameters.write({p})) {
+      w += core::rounded(deviation * static_cast<double>(numeric::normal(parameters.runtime().seed(), stream, element++)));
+    }
+  }
+}
+}  // namespace autograd
+
 /// Checks the gradient of `loss_of(model, tape)`, where model is Model<double>(scope, args…).
 ///
 ///   hs::gradient_check<Regressor>(runtime, [&]<class T>(const Regressor<T>& model, hs::Tape& tape) {
@@ -76,13 +89,7 @@ template <template <class> class Model, class F, class... Args>
   Parameters<double> parameters(runtime);
   const Model<double> model(parameters, args...);
   Tape tape(runtime);
-  for (std::uint32_t p = 0; p < parameters.size(); ++p) {
-    const std::uint64_t stream = core::stream(parameters.info({p}).name, "gradient_check");
-    std::uint64_t element = 0;
-    for (double& w : parameters.write({p})) {
-      w += core::rounded(options.noise * static_cast<double>(numeric::normal(runtime.seed(), stream, element++)));
-    }
-  }
+  autograd::add_noise(parameters, options.noise);
   Gradients<double> gradients(parameters, tape);
   const auto forward = [&] {
     tape.begin(options.micro);

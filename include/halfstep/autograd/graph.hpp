@@ -166,6 +166,7 @@ class Graph {
   core::Compute compute;
   MicroBatch micro;
   bool replaying = false;
+  bool gauss_newton = false;  ///< losses start the sweep from their Hessian times the output's tangents
   std::uint32_t serial = 0;
   core::Category category = core::Category::activations;
 

@@ -18,7 +18,7 @@
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/numeric/dtype.hpp>
 #include <halfstep/numeric/element.hpp>
-#include <halfstep/tensor/parameters.hpp>
+#include <halfstep/tensor/parameter_table.hpp>
 #include <halfstep/tensor/store.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::autograd {
@@ -109,6 +109,10 @@ class Infer : public Context {
   void output(const Shape& shape) {
     graph_.add_output(node_, shape, numeric::dtype_of<numeric::plane_t<T>>, numeric::planes<T>);
   }
+  /// Gives each output declared so far a second plane, of tangents (autograd/dual_op.hpp).
+  void add_tangents() {
+    for (std::uint32_t i = 0; i < node().outputs.count; ++i) value_of_output(i).planes = 2;
+  }
   /// Declares a buffer of `count` elements of S that forward writes and backward reads.
   template <class S>
   void save(std::int64_t count) {
@@ -119,6 +123,11 @@ class Infer : public Context {
     node().workspace_forward = forward_bytes;
     node().workspace_backward = backward_bytes;
   }
+  /// What has been declared of it.
+  [[nodiscard]] std::int64_t workspace_forward() const { return node().workspace_forward; }
+  [[nodiscard]] std::int64_t workspace_backward() const { return node().workspace_backward; }
+  [[nodiscard]] double flops_forward() const { return node().flops_forward; }
+  [[nodiscard]] double flops_backward() const { return node().flops_backward; }
   /// Declares useful floating-point operations: a product and a sum are two.
   void flops(double forward, double backward) {
     node().flops_forward = forward;
@@ -166,11 +175,12 @@ class Forward : public Context {
   [[nodiscard]] S* saved(std::size_t i) const {
     return reinterpret_cast<S*>(graph_.arena.data(graph_.saved[node().saved.first + i].block));
   }
-  /// A parameter's values, acquired until the result is destroyed.
+  /// A parameter's values, acquired until the result is destroyed; of a dual all values, then all
+  /// tangents.
   template <class T>
   [[nodiscard]] tensor::Acquired<numeric::plane_t<T>> parameter(std::size_t i) const {
     const auto& ref = parameter_ref(i);
-    return {static_cast<Parameters<T>*>(ref.table)->store(), ref.id};
+    return {static_cast<tensor::StoredTable<numeric::plane_t<T>>*>(ref.table)->store(), ref.id};
   }
   [[nodiscard]] std::span<std::byte> workspace() const {
     return {graph_.workspace_data(), static_cast<std::size_t>(graph_.workspace.bytes)};
@@ -210,10 +220,13 @@ class Backward : public Forward {
   }
   /// Where to write a parameter's gradient, of its store's gradient type G (float; double for double).
   template <class G>
-  [[nodiscard]] GradientTarget<G> parameter_gradient(std::size_t i) const {
+  [[nodiscard]] GradientTarget<G> parameter_gradient(std::size_t i, int plane = 0) const {
     const tensor::LeafTarget target = graph_.leaf_targets[leaf_targets_ + i];
-    return {static_cast<G*>(target.data), target.accumulate};
+    G* const first = static_cast<G*>(target.data);
+    return {first == nullptr ? first : first + plane * parameter_info(i).elements, target.accumulate};
   }
+  /// Whether this sweep is one for a Gauss-Newton product (autograd/dual_op.hpp).
+  [[nodiscard]] bool gauss_newton() const { return graph_.gauss_newton; }
 
  private:
   std::size_t contributions_, leaf_targets_;

@@ -111,6 +111,10 @@ class Tape {
   void set_seed(double seed) { seed_ = seed; }
   [[nodiscard]] double seed() const { return seed_; }
 
+  /// What the sweeps of duals leave in the first plane of every gradient: the gradient, or the product
+  /// of the Gauss-Newton matrix with the tangents of the parameters; then the second plane is nobody's.
+  void set_gauss_newton(bool on) { graph_.gauss_newton = on; }
+
   /// The reverse sweep from `loss`: afterwards every sink has its leaves, and all values but the
   /// loss's own number are dropped. Once per begin. If an op or a sink throws, the tape is usable
   /// again after the next begin.

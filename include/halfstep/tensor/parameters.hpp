@@ -81,14 +81,17 @@ class Scope {
 /// Owns the weights of a model in format T, contiguous in order of registration: sizeof(T) bytes an
 /// element, no padding. The Runtime must outlive it. Not movable: handles point to it.
 template <class T>
-class Parameters final : public tensor::ParameterTable {
+class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
+  using Base = tensor::StoredTable<numeric::plane_t<T>>;
+  using Base::infos_, Base::count_, Base::runtime_;
+
  public:
   using gradient = numeric::plane_t<numeric::accumulator_t<T>>;  ///< float; double in a double model
   using plane = numeric::plane_t<T>;  ///< T itself, or the real type of which a dual holds two planes
   static constexpr int plane_count = numeric::planes<T>;
 
   explicit Parameters(Runtime& runtime)
-      : ParameterTable(runtime, numeric::dtype_of<gradient>, plane_count), resident_(*this) {}
+      : Base(runtime, numeric::dtype_of<gradient>, plane_count), resident_(*this) {}
 
   /// The root scope: a model is built by `Model<T> model(parameters, options…)`.
   operator Scope<T>() { return scope(); }
@@ -103,7 +106,7 @@ class Parameters final : public tensor::ParameterTable {
   Parameter<T> add(std::string name, const Shape& shape, Role role, Init init) {
     for (const auto& info : infos_) {
       if (info.name != name) continue;
-      if (twin_ && info.shape == shape && info.role == role) return {this, find(name)};
+      if (twin_ && info.shape == shape && info.role == role) return {this, this->find(name)};
       core::fail<OptionError>("Parameters: '", name, "' ", to_string(shape), " is registered already, with shape ",
                               to_string(info.shape), ". Do two layers share a scope?");
     }
@@ -193,15 +196,15 @@ class Parameters final : public tensor::ParameterTable {
   /// The initial values of one parameter before they are rounded to T, whatever its values are now:
   /// what master weights start from. @throws ShapeError unless `out` has its number of elements.
   void initial_values(ParameterId id, std::span<float> out) {
-    if (static_cast<std::int64_t>(out.size()) != info(id).elements) {
-      core::fail<ShapeError>("Parameters::initial_values: '", info(id).name, "' has ", info(id).elements,
+    if (static_cast<std::int64_t>(out.size()) != this->info(id).elements) {
+      core::fail<ShapeError>("Parameters::initial_values: '", this->info(id).name, "' has ", this->info(id).elements,
                              " elements, but out has ", out.size());
     }
-    write_initial(info(id), out.data());
+    write_initial(this->info(id), out.data());
   }
 
   /// Through which the tape reads weights: the resident one, or the one that `use` has put in front.
-  [[nodiscard]] tensor::Store<plane>& store() { return store_ == nullptr ? resident_ : *store_; }
+  [[nodiscard]] tensor::Store<plane>& store() override { return store_ == nullptr ? resident_ : *store_; }
   void use(tensor::Store<plane>& store) { store_ = &store; }
 
   /// Names every parameter as it is: name, format, shape, all of its bytes. See tensor/state.hpp.
@@ -238,7 +241,7 @@ class Parameters final : public tensor::ParameterTable {
 
   template <class Source>
   Parameters(Source& source, int /*twin*/)
-      : ParameterTable(source.runtime(), numeric::dtype_of<gradient>, plane_count), resident_(*this), twin_(true) {
+      : Base(source.runtime(), numeric::dtype_of<gradient>, plane_count), resident_(*this), twin_(true) {
     infos_ = source.infos();
     count_ = source.count();
     memory_ = tensor::Memory<plane>(runtime_.ledger(), core::Category::weights, count_ * plane_count);
@@ -254,7 +257,7 @@ class Parameters final : public tensor::ParameterTable {
   }
 
   Parameters(Parameters& source, core::Range range)
-      : ParameterTable(source.runtime(), numeric::dtype_of<gradient>, plane_count), resident_(*this) {
+      : Base(source.runtime(), numeric::dtype_of<gradient>, plane_count), resident_(*this) {
     for (const auto& info : source.infos()) {
       auto piece = cut(info, range);
       const bool last = info.offset + info.elements == source.count();

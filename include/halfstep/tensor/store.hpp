@@ -49,4 +49,16 @@ class Acquired {
   const S* data_;
 };
 
+/// Parameters whose planes are of S, one or two of them: what an op reads them through.
+template <class S>
+class StoredTable : public ParameterTable {
+ public:
+  using ParameterTable::ParameterTable;
+  /// Through which weights are read: the resident one, or one that was put in front of it.
+  [[nodiscard]] virtual Store<S>& store() = 0;
+
+ protected:
+  ~StoredTable() = default;
+};
+
 }  // namespace halfstep::inline HALFSTEP_CONFIG::tensor

@@ -2,6 +2,7 @@
 // x + y, element by element: the residual stream. Shapes are equal; nothing is broadcast.
 #pragma once
 
+#include <halfstep/autograd/dual_op.hpp>
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/autograd/variable.hpp>
@@ -25,20 +26,23 @@ struct Add {
     c.passes_gradient(1);
     c.flops(static_cast<double>(c.input_shape(0).elements()), 0.0);
   }
-  static void forward(Forward& c) {
-    const auto n = static_cast<std::size_t>(c.output_shape().elements());
-    kernels::add<T>(c.compute(), {c.input<T>(0), n}, {c.input<T>(1), n}, {c.output<T>(), n});
-  }
+  static void forward(Forward& c) { run(c, 0); }
   static void backward(Backward& /*c*/) {}
+  static void forward_tangents(Forward& c) { run(c, 1); }
+  static void backward_tangents(Backward& /*c*/) {}
+  static void run(Forward& c, int plane) {
+    const auto n = static_cast<std::size_t>(c.output_shape().elements());
+    kernels::add<T>(c.compute(), {c.input<T>(0, plane), n}, {c.input<T>(1, plane), n}, {c.output<T>(0, plane), n});
+  }
   static constexpr Op op{"add", &infer, &forward, &backward};
 };
 }  // namespace autograd::ops
 
 /// x + y, rounded once to T. @throws ShapeError if the shapes differ.
-template <numeric::real_element T>
+template <numeric::element_type T>
 [[nodiscard]] Variable<T> operator+(Variable<T> x, Variable<T> y) {
   return autograd::tape_of(x, "add").template handle<T>(
-      x.tape->record(autograd::ops::Add<T>::op, {x, y}, {}, autograd::NoPayload{}));
+      x.tape->record(autograd::op_on<T, autograd::ops::Add<numeric::plane_t<T>>>(), {x, y}, {}, autograd::NoPayload{}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

@@ -2,9 +2,12 @@
 // Causal self-attention over packed queries, keys and values.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 
+#include <halfstep/autograd/detail/attention_tangents.hpp>
+#include <halfstep/autograd/dual_op.hpp>
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/autograd/variable.hpp>
@@ -61,6 +64,19 @@ struct Attention {
     kernels::attention_backward<T>(c.compute(), s, {c.output_gradient<T>(), n}, {c.output<T>(), n},
                                    {c.input<T>(0), 3 * n}, lse(c, s), {dqkv, 3 * n}, c.workspace(), dropout(c));
   }
+  static void infer_tangents(Infer& c) {
+    const std::int64_t bytes = detail::AttentionTangents<T>::workspace(c.compute(), sizes(c));
+    c.workspace(std::max(c.workspace_forward(), bytes), std::max(c.workspace_backward(), bytes));
+  }
+  static void forward_tangents(Forward& c) { tangents(c).forward(c.output<T>(0, 1)); }
+  static void backward_tangents(Backward& c) {
+    T* const dqkv = c.input_gradient<T>(0, 1);
+    if (dqkv != nullptr) tangents(c).backward(gradient_duals<T>(c), {c.output<T>(0, 0), c.output<T>(0, 1)}, dqkv);
+  }
+  static detail::AttentionTangents<T> tangents(const Forward& c) {
+    const auto s = sizes(c);
+    return {c.compute(), s, input_duals<T>(c, 0), lse(c, s).data(), dropout(c), c.workspace()};
+  }
   // Sequence 0 of the micro-batch is first_sample x (sequences a sample, one as a rule).
   static kernels::AttentionDropout dropout(const Context& c) {
     const auto& p = c.payload<Payload>();
@@ -84,17 +100,17 @@ struct Attention {
 /// core::stream(scope.name(), "probabilities"). Keeps no mask.
 /// @throws ShapeError for another rank or a width that `heads` does not divide, OptionError for a
 /// probability outside [0, 1).
-template <numeric::real_element T>
+template <numeric::element_type T>
 [[nodiscard]] Variable<T> attention(Variable<T> qkv, int heads, float dropout_probability = 0.0F,
                                     std::uint64_t stream = 0) {
-  using Op = autograd::ops::Attention<T>;
+  using Op = autograd::ops::Attention<numeric::plane_t<T>>;
   Tape& tape = autograd::tape_of(qkv, "attention");
   if (!(dropout_probability >= 0.0F && dropout_probability < 1.0F)) {
     core::fail<OptionError>("attention: dropout probability ", dropout_probability, " is not in [0, 1)");
   }
   const float share = tape.training() ? dropout_probability : 0.0F;
   return tape.handle<T>(
-      tape.record(Op::op, {qkv}, {}, typename Op::Payload{heads, share, tape.runtime().seed(), stream}));
+      tape.record(autograd::op_on<T, Op>(), {qkv}, {}, typename Op::Payload{heads, share, tape.runtime().seed(), stream}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

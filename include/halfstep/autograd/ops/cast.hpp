@@ -2,6 +2,7 @@
 // A variable in another format: each value rounded once. Nodes of all formats share a tape.
 #pragma once
 
+#include <halfstep/autograd/dual_op.hpp>
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/autograd/variable.hpp>
@@ -21,24 +22,29 @@ struct Cast {
     c.backward_reads({}, {});
     c.repeatable();
   }
-  static void forward(Forward& c) {
+  static void forward(Forward& c) { forward_plane(c, 0); }
+  static void backward(Backward& c) { backward_plane(c, 0); }
+  static void forward_tangents(Forward& c) { forward_plane(c, 1); }
+  static void backward_tangents(Backward& c) { backward_plane(c, 1); }
+  static void forward_plane(Forward& c, int plane) {
     const auto n = static_cast<std::size_t>(c.output_shape().elements());
-    kernels::cast<From, To>(c.compute(), {c.input<From>(0), n}, {c.output<To>(), n});
+    kernels::cast<From, To>(c.compute(), {c.input<From>(0, plane), n}, {c.output<To>(0, plane), n});
   }
-  static void backward(Backward& c) {
+  static void backward_plane(Backward& c, int plane) {
     const auto n = static_cast<std::size_t>(c.output_shape().elements());
-    From* const dx = c.input_gradient<From>(0);
-    if (dx != nullptr) kernels::cast<To, From>(c.compute(), {c.output_gradient<To>(), n}, {dx, n});
+    From* const dx = c.input_gradient<From>(0, plane);
+    if (dx != nullptr) kernels::cast<To, From>(c.compute(), {c.output_gradient<To>(0, plane), n}, {dx, n});
   }
   static constexpr Op op{"cast", &infer, &forward, &backward};
 };
 }  // namespace autograd::ops
 
-/// x in format U. The gradient is rounded to x's format on its way back.
-template <numeric::real_element U, numeric::real_element T>
+/// x in format U, duals in duals. The gradient is rounded to x's format on its way back.
+template <numeric::element_type U, numeric::element_type T>
+  requires(numeric::planes<U> == numeric::planes<T>)
 [[nodiscard]] Variable<U> cast(Variable<T> x) {
   return autograd::tape_of(x, "cast").template handle<U>(
-      x.tape->record(autograd::ops::Cast<T, U>::op, {x}, {}, autograd::NoPayload{}));
+      x.tape->record(autograd::op_on<T, autograd::ops::Cast<numeric::plane_t<T>, numeric::plane_t<U>>>(), {x}, {}, autograd::NoPayload{}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include <halfstep/autograd/dual_op.hpp>
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/autograd/variable.hpp>
@@ -41,6 +42,10 @@ struct Dropout {
   static void backward(Backward& c) {
     if (T* const dx = c.input_gradient<T>(0)) run(c, c.output_gradient<T>(), dx);
   }
+  static void forward_tangents(Forward& c) { run(c, c.input<T>(0, 1), c.output<T>(0, 1)); }
+  static void backward_tangents(Backward& c) {
+    if (T* const dx = c.input_gradient<T>(0, 1)) run(c, c.output_gradient<T>(0, 1), dx);
+  }
   // Element e of the micro-batch's sample i is element (first_sample + i) x (elements a sample) + e.
   static void run(const Context& c, const T* in, T* out) {
     const auto& p = c.payload<Payload>();
@@ -58,15 +63,15 @@ struct Dropout {
 /// where the tape records nothing, or for probability 0. `stream` is the module's:
 /// core::stream(scope.name(), "dropout"). Keeps no mask.
 /// @throws OptionError for a probability outside [0, 1).
-template <numeric::real_element T>
+template <numeric::element_type T>
 [[nodiscard]] Variable<T> dropout(Variable<T> x, float probability, std::uint64_t stream) {
-  using Op = autograd::ops::Dropout<T>;
+  using Op = autograd::ops::Dropout<numeric::plane_t<T>>;
   Tape& tape = autograd::tape_of(x, "dropout");
   if (!(probability >= 0.0F && probability < 1.0F)) {
     core::fail<OptionError>("dropout: probability ", probability, " is not in [0, 1)");
   }
   if (probability == 0.0F || !tape.training()) return x;
-  return tape.handle<T>(tape.record(Op::op, {x}, {}, typename Op::Payload{probability, tape.runtime().seed(), stream}));
+  return tape.handle<T>(tape.record(autograd::op_on<T, Op>(), {x}, {}, typename Op::Payload{probability, tape.runtime().seed(), stream}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

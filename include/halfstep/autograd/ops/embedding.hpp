@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 
+#include <halfstep/autograd/dual_op.hpp>
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/autograd/variable.hpp>
@@ -50,32 +51,40 @@ struct Embedding {
   }
   static void forward(Forward& c) {
     const auto& p = c.payload<Payload>();
-    const auto count = static_cast<std::size_t>(p.rows * p.length);
-    std::copy_n(p.tokens, count, c.saved<std::int32_t>(0));
-    const auto width = static_cast<std::size_t>(c.output_shape().width());
+    std::copy_n(p.tokens, p.rows * p.length, c.saved<std::int32_t>(0));
+    forward_plane(c, 0);
+  }
+  static void backward(Backward& c) { backward_plane(c, 0); }
+  static void forward_tangents(Forward& c) { forward_plane(c, 1); }
+  static void backward_tangents(Backward& c) { backward_plane(c, 1); }
+  static void forward_plane(Forward& c, int plane) {
+    const Shape out = c.output_shape();
+    const auto count = static_cast<std::size_t>(out.rows());
+    const auto width = static_cast<std::size_t>(out.width());
     const auto table = c.parameter<T>(0);
     const auto run = [&](std::span<const T> positions) {
+      const std::int64_t elements = c.parameter_info(0).elements;
       kernels::embedding<T>(c.compute(), {c.saved<std::int32_t>(0), count},
-                            {table.data(), static_cast<std::size_t>(c.parameter_info(0).elements)}, positions,
-                            {c.output<T>(), count * width}, c.output_shape().width());
+                            {table.data() + plane * elements, static_cast<std::size_t>(elements)}, positions,
+                            {c.output<T>(0, plane), count * width}, out.width());
     };
     if (c.parameters() == 1) return run({});
     const auto positions = c.parameter<T>(1);
-    run({positions.data(), static_cast<std::size_t>(p.length) * width});
+    run({positions.data() + plane * c.parameter_info(1).elements, static_cast<std::size_t>(out[1]) * width});
   }
-  static void backward(Backward& c) {
+  static void backward_plane(Backward& c, int plane) {
     const Shape out = c.output_shape();
     const auto count = static_cast<std::size_t>(out.rows());
     const auto width = static_cast<std::size_t>(out.width());
     const std::span<const std::int32_t> tokens{c.saved<std::int32_t>(0), count};
-    const std::span<const T> dy{c.output_gradient<T>(), count * width};
-    if (const auto dtable = c.parameter_gradient<A>(0)) {
+    const std::span<const T> dy{c.output_gradient<T>(0, plane), count * width};
+    if (const auto dtable = c.parameter_gradient<A>(0, plane)) {
       kernels::embedding_backward<T>(c.compute(), tokens, dy,
                                      {dtable.data, static_cast<std::size_t>(c.parameter_info(0).elements)}, {}, out.width(),
                                      c.workspace(), dtable.accumulate);
     }
     if (c.parameters() == 1) return;
-    if (const auto dpositions = c.parameter_gradient<A>(1)) {
+    if (const auto dpositions = c.parameter_gradient<A>(1, plane)) {
       const auto used = static_cast<std::size_t>(out[1]) * width;
       kernels::embedding_backward<T>(c.compute(), tokens, dy, {}, {dpositions.data, used}, out.width(), {},
                                      dpositions.accumulate);
@@ -95,10 +104,10 @@ struct Embedding {
 ///
 /// @throws ShapeError if rows do not divide the tokens or a table does not fit; DataError naming the
 /// place of a token that is not in the vocabulary.
-template <numeric::real_element T>
+template <numeric::element_type T>
 [[nodiscard]] Variable<T> embedding(Tape& tape, Parameter<T> table, Parameter<T> positions,
                                     std::span<const std::int32_t> tokens) {
-  using Op = autograd::ops::Embedding<T>;
+  using Op = autograd::ops::Embedding<numeric::plane_t<T>>;
   const auto count = static_cast<std::int64_t>(tokens.size());
   const std::int64_t rows = tape.micro().rows;
   if (rows < 1 || count == 0 || count % rows != 0) {
@@ -106,10 +115,11 @@ template <numeric::real_element T>
                            " rows of equal length. Did the tape begin with the micro-batch that the batch was made for?");
   }
   const typename Op::Payload payload{tokens.data(), rows, count / rows};
-  return tape.handle<T>(positions.store == nullptr ? tape.record(Op::op, {}, {table}, payload)
-                                                   : tape.record(Op::op, {}, {table, positions}, payload));
+  constexpr const autograd::Op& op = autograd::op_on<T, Op>();
+  return tape.handle<T>(positions.store == nullptr ? tape.record(op, {}, {table}, payload)
+                                                   : tape.record(op, {}, {table, positions}, payload));
 }
-template <numeric::real_element T>
+template <numeric::element_type T>
 [[nodiscard]] Variable<T> embedding(Tape& tape, Parameter<T> table, std::span<const std::int32_t> tokens) {
   return embedding(tape, table, Parameter<T>{}, tokens);
 }

@@ -3,6 +3,7 @@
 // differ by up to 5e-4.
 #pragma once
 
+#include <halfstep/autograd/dual_op.hpp>
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/autograd/variable.hpp>
@@ -35,21 +36,48 @@ struct Gelu {
       kernels::gelu_backward<T, form>(c.compute(), {c.input<T>(0), n}, {c.output_gradient<T>(), n}, {dx, n});
     }
   }
+  static void forward_tangents(Forward& c) {
+    const auto n = static_cast<std::size_t>(c.output_shape().elements());
+    kernels::gelu_backward<T, form>(c.compute(), {c.input<T>(0), n}, {c.input<T>(0, 1), n}, {c.output<T>(0, 1), n});
+  }
+  static void backward_tangents(Backward& c) {
+    T* const out = c.input_gradient<T>(0, 1);
+    if (out == nullptr) return;
+    const auto x = input_duals<T>(c, 0), dy = gradient_duals<T>(c);
+    write_tangents(c.compute(), c.output_shape().elements(), out, [=](std::int64_t i) { return dy[i] * slope(x[i]); });
+  }
+  // The derivative, by the kernel's formulas. Where it is flat for a double its own is 0.
+  static dual<T> slope(dual<T> x) {
+    const T most = form == kernels::GeluForm::tanh ? T(10) : T(40);
+    if (!(x.value > -most && x.value < most)) return {x.value > T(0) ? T(1) : T(0)};
+    if constexpr (form == kernels::GeluForm::tanh) {
+      constexpr double c0 = 0.79788456080286535588, c1 = 0.044715;  // sqrt(2 / pi), and GPT-2's
+      const dual<T> square = x * x;
+      const dual<T> u = x * (dual<T>(T(2 * c0)) + dual<T>(T(2 * c0 * c1)) * square);
+      const dual<T> du = dual<T>(T(2 * c0)) + dual<T>(T(6 * c0 * c1)) * square;
+      const dual<T> s = dual<T>(T(1)) / (dual<T>(T(1)) + exp(-u));
+      return s + x * du * s * (dual<T>(T(1)) - s);
+    } else {
+      const dual<T> half(T(0.5));
+      const dual<T> density = dual<T>(T(0.39894228040143267794)) * exp(-half * x * x);
+      return half + half * erf(x * dual<T>(T(0.70710678118654752440))) + x * density;
+    }
+  }
   static constexpr Op op{form == kernels::GeluForm::tanh ? "gelu" : "gelu_erf", &infer, &forward, &backward};
 };
 }  // namespace autograd::ops
 
 /// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), rounded once to T. Keeps x for backward.
-template <numeric::real_element T>
+template <numeric::element_type T>
 [[nodiscard]] Variable<T> gelu(Variable<T> x) {
   return autograd::tape_of(x, "gelu").template handle<T>(
-      x.tape->record(autograd::ops::Gelu<T, kernels::GeluForm::tanh>::op, {x}, {}, autograd::NoPayload{}));
+      x.tape->record(autograd::op_on<T, autograd::ops::Gelu<numeric::plane_t<T>, kernels::GeluForm::tanh>>(), {x}, {}, autograd::NoPayload{}));
 }
 /// 0.5 x (1 + erf(x / sqrt(2))), rounded once to T. Keeps x for backward.
-template <numeric::real_element T>
+template <numeric::element_type T>
 [[nodiscard]] Variable<T> gelu_erf(Variable<T> x) {
   return autograd::tape_of(x, "gelu_erf").template handle<T>(
-      x.tape->record(autograd::ops::Gelu<T, kernels::GeluForm::erf>::op, {x}, {}, autograd::NoPayload{}));
+      x.tape->record(autograd::op_on<T, autograd::ops::Gelu<numeric::plane_t<T>, kernels::GeluForm::erf>>(), {x}, {}, autograd::NoPayload{}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

@@ -9,6 +9,8 @@
 #include <span>
 
 #include <halfstep/autograd/op.hpp>
+#include <halfstep/autograd/ops/cross_entropy.hpp>
+#include <halfstep/autograd/ops/linear.hpp>
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/autograd/variable.hpp>
 #include <halfstep/core/config.hpp>
@@ -124,18 +126,23 @@ struct HeadLoss {
 /// it), and keeps them: width numbers a row and one float a weight. A backward pass that arrives with
 /// another seed computes them again, which no declared FLOPs foresee. Within a recompute segment the
 /// first run computes the loss alone, and the second all of it: keep the head out of segments.
+/// On duals it is cross_entropy(logits(x, weight), targets), logits and all.
 /// @throws ShapeError, or DataError naming the row of a target that is no class.
-template <numeric::real_element T>
+template <numeric::element_type T>
 [[nodiscard]] Loss head_loss(Variable<T> x, Parameter<T> weight,
                              std::span<const std::int32_t> targets, std::int32_t ignore = -1) {
-  using Op = autograd::ops::HeadLoss<T>;
-  Tape& tape = autograd::tape_of(x, "head_loss");
-  kernels::CrossEntropySum result;
-  const auto id =
-      tape.record(Op::op, {x}, {weight},
-                  typename Op::Payload{targets.data(), static_cast<std::int64_t>(targets.size()),
-                                       ignore, tape.seed(), &result});
-  return {tape.handle<double>(id), result.sum, static_cast<double>(result.count)};
+  if constexpr (numeric::is_dual<T>) {
+    return cross_entropy(logits(x, weight), targets, ignore);
+  } else {
+    using Op = autograd::ops::HeadLoss<T>;
+    Tape& tape = autograd::tape_of(x, "head_loss");
+    kernels::CrossEntropySum result;
+    const auto id =
+        tape.record(Op::op, {x}, {weight},
+                    typename Op::Payload{targets.data(), static_cast<std::int64_t>(targets.size()),
+                                         ignore, tape.seed(), &result});
+    return {tape.handle<double>(id), result.sum, static_cast<double>(result.count)};
+  }
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

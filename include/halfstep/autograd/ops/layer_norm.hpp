@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include <halfstep/autograd/detail/norm_tangents.hpp>
+#include <halfstep/autograd/dual_op.hpp>
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/autograd/variable.hpp>
@@ -74,6 +76,39 @@ struct LayerNorm {
                                        dbias.accumulate ? kernels::Write::accumulate : kernels::Write::overwrite);
     }
   }
+  static void infer_tangents(Infer& c) {
+    c.workspace(0, c.input_shape(0).rows() * static_cast<std::int64_t>(sizeof(detail::RowStatistics<T>)));
+  }
+  static void forward_tangents(Forward& c) {
+    const std::int64_t rows = c.input_shape(0).rows(), width = c.input_shape(0).width();
+    const auto gain = c.parameter<T>(0);
+    const auto run = [&](const T* bias_tangents) {
+      detail::norm_tangents<true>(c.compute(), input_duals<T>(c, 0), {gain.data(), gain.data() + width}, bias_tangents,
+                                  c.output<T>(0, 1), rows, width, c.payload<Payload>().eps);
+    };
+    if (c.parameters() == 1) return run(nullptr);
+    const auto bias = c.parameter<T>(1);
+    run(bias.data() + width);
+  }
+  static void backward_tangents(Backward& c) {
+    const std::int64_t rows = c.input_shape(0).rows(), width = c.input_shape(0).width();
+    const double eps = c.payload<Payload>().eps;
+    const auto dy = gradient_duals<T>(c), x = input_duals<T>(c, 0);
+    if (T* const dx = c.input_gradient<T>(0, 1)) {
+      const auto gain = c.parameter<T>(0);
+      detail::norm_input_tangents<true>(c.compute(), dy, x, {gain.data(), gain.data() + width}, dx, rows, width, eps);
+    }
+    if (const auto dgain = c.parameter_gradient<T>(0, 1)) {
+      detail::norm_gain_tangents<true>(c.compute(), dy, x, dgain.data, dgain.accumulate, rows, width, eps,
+                                       c.workspace().data());
+    }
+    if (c.parameters() == 1) return;
+    if (const auto dbias = c.parameter_gradient<T>(1, 1)) {
+      kernels::linear_backward_bias<T>(c.compute(), core::row_major(dy.tangents, rows, width),
+                                       {dbias.data, static_cast<std::size_t>(width)},
+                                       dbias.accumulate ? kernels::Write::accumulate : kernels::Write::overwrite);
+    }
+  }
   static constexpr Op op{"layer_norm", &infer, &forward, &backward};
 };
 }  // namespace autograd::ops
@@ -83,13 +118,13 @@ struct LayerNorm {
 ///
 /// A default-constructed `bias` is none.
 /// @throws ShapeError naming the layer if gain or bias does not have x's width.
-template <numeric::real_element T>
+template <numeric::element_type T>
 [[nodiscard]] Variable<T> layer_norm(Variable<T> x, Parameter<T> gain, Parameter<T> bias = {}, double eps = 1e-5) {
-  using Op = autograd::ops::LayerNorm<T>;
+  using Op = autograd::ops::LayerNorm<numeric::plane_t<T>>;
   Tape& tape = autograd::tape_of(x, "layer_norm");
   const typename Op::Payload payload{eps};
-  return tape.handle<T>(bias.store == nullptr ? tape.record(Op::op, {x}, {gain}, payload)
-                                              : tape.record(Op::op, {x}, {gain, bias}, payload));
+  return tape.handle<T>(bias.store == nullptr ? tape.record(autograd::op_on<T, Op>(), {x}, {gain}, payload)
+                                              : tape.record(autograd::op_on<T, Op>(), {x}, {gain, bias}, payload));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

@@ -7,6 +7,7 @@
 #include <type_traits>
 #include <utility>
 
+#include <halfstep/autograd/dual_op.hpp>
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/autograd/variable.hpp>
@@ -81,6 +82,48 @@ struct Linear {
                                        dbias.accumulate ? kernels::Write::accumulate : kernels::Write::overwrite);
     }
   }
+  static void forward_tangents(Forward& c) {
+    const auto s = sizes(c);
+    const auto weight = c.parameter<T>(0);
+    const auto run = [&](const T* bias) {
+      kernels::linear_forward<T, T>(c.compute(), core::row_major(c.input<T>(0), s.rows, s.in),
+                                    core::row_major(weight.data() + s.out * s.in, s.out, s.in), bias,
+                                    core::row_major(c.output<T>(0, 1), s.rows, s.out), c.workspace());
+    };
+    if (c.parameters() == 1) {
+      run(nullptr);
+    } else {
+      const auto bias = c.parameter<T>(1);
+      run(bias.data() + s.out);
+    }
+    kernels::gemm<T, T>(c.compute(), core::row_major(c.input<T>(0, 1), s.rows, s.in),
+                        core::row_major(weight.data(), s.out, s.in).transposed(), c.output<T>(0, 1), s.out,
+                        {.accumulate = true}, c.workspace());
+  }
+  static void backward_tangents(Backward& c) {
+    const auto s = sizes(c);
+    const auto x = [&](int plane) { return core::row_major(c.input<T>(0, plane), s.rows, s.in); };
+    const auto dy = [&](int plane) { return core::row_major(c.output_gradient<T>(0, plane), s.rows, s.out); };
+    if (T* const dx = c.input_gradient<T>(0, 1)) {
+      const auto weight = c.parameter<T>(0);
+      const auto w = [&](int plane) { return core::row_major(weight.data() + plane * s.out * s.in, s.out, s.in); };
+      const auto to = core::row_major(dx, s.rows, s.in);
+      kernels::linear_backward_input<T>(c.compute(), dy(1), w(0), to, kernels::Write::overwrite, c.workspace());
+      kernels::linear_backward_input<T>(c.compute(), dy(0), w(1), to, kernels::Write::accumulate, c.workspace());
+    }
+    if (const auto dweight = c.parameter_gradient<T>(0, 1)) {
+      const auto to = core::row_major(dweight.data, s.out, s.in);
+      kernels::linear_backward_weight<T>(c.compute(), dy(1), x(0), to,
+                                         dweight.accumulate ? kernels::Write::accumulate : kernels::Write::overwrite,
+                                         c.workspace());
+      kernels::linear_backward_weight<T>(c.compute(), dy(0), x(1), to, kernels::Write::accumulate, c.workspace());
+    }
+    if (c.parameters() == 1) return;
+    if (const auto dbias = c.parameter_gradient<T>(1, 1)) {
+      kernels::linear_backward_bias<T>(c.compute(), dy(1), {dbias.data, static_cast<std::size_t>(s.out)},
+                                       dbias.accumulate ? kernels::Write::accumulate : kernels::Write::overwrite);
+    }
+  }
   // Float logits of a 16-bit model: their gradient rounds to T before the products, as the house's
   // rounding points say of every activation gradient.
   static constexpr bool rounds = !std::is_same_v<T, Out>;
@@ -106,21 +149,23 @@ struct Linear {
 /// x [..., in] times weight [out, in] transposed, plus bias [out]: [..., out], each element one chain
 /// over `in`, plus the bias, rounded once to T. Keeps x. A default-constructed `bias` is none.
 /// @throws ShapeError naming the layer: "blocks.3.up: input has width 128, weight is [1536, 384] …".
-template <numeric::real_element T>
+template <numeric::element_type T>
 [[nodiscard]] Variable<T> linear(Variable<T> x, Parameter<T> weight, Parameter<T> bias = {}) {
-  using Op = autograd::ops::Linear<T, T>;
+  using Plane = numeric::plane_t<T>;
+  constexpr const autograd::Op& op = autograd::op_on<T, autograd::ops::Linear<Plane, Plane>>();
   Tape& tape = autograd::tape_of(x, "linear");
-  return tape.handle<T>(bias.store == nullptr ? tape.record(Op::op, {x}, {weight}, autograd::NoPayload{})
-                                              : tape.record(Op::op, {x}, {weight, bias}, autograd::NoPayload{}));
+  return tape.handle<T>(bias.store == nullptr ? tape.record(op, {x}, {weight}, autograd::NoPayload{})
+                                              : tape.record(op, {x}, {weight, bias}, autograd::NoPayload{}));
 }
 
 /// x [..., in] times weight [classes, in] transposed, in float (double for double): logits are never
 /// rounded to 16 bits. The weight may be an embedding's table (a tied head).
-template <numeric::real_element T>
+template <numeric::element_type T>
 [[nodiscard]] Variable<numeric::accumulator_t<T>> logits(Variable<T> x, Parameter<T> weight) {
   using A = numeric::accumulator_t<T>;
+  using Op = autograd::ops::Linear<numeric::plane_t<T>, numeric::plane_t<A>>;
   Tape& tape = autograd::tape_of(x, "logits");
-  return tape.handle<A>(tape.record(autograd::ops::Linear<T, A>::op, {x}, {weight}, autograd::NoPayload{}));
+  return tape.handle<A>(tape.record(autograd::op_on<T, Op>(), {x}, {weight}, autograd::NoPayload{}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include <halfstep/autograd/detail/norm_tangents.hpp>
+#include <halfstep/autograd/dual_op.hpp>
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/autograd/variable.hpp>
@@ -59,17 +61,39 @@ struct RmsNorm {
       kernels::rms_norm_backward_gain<T>(c.compute(), dy, x, rstd, {dgain.data, width}, dgain.accumulate);
     }
   }
+  static void infer_tangents(Infer& c) {
+    c.workspace(0, c.input_shape(0).rows() * static_cast<std::int64_t>(sizeof(detail::RowStatistics<T>)));
+  }
+  static void forward_tangents(Forward& c) {
+    const std::int64_t rows = c.input_shape(0).rows(), width = c.input_shape(0).width();
+    const auto gain = c.parameter<T>(0);
+    detail::norm_tangents<false, T>(c.compute(), input_duals<T>(c, 0), {gain.data(), gain.data() + width}, nullptr,
+                                    c.output<T>(0, 1), rows, width, c.payload<Payload>().eps);
+  }
+  static void backward_tangents(Backward& c) {
+    const std::int64_t rows = c.input_shape(0).rows(), width = c.input_shape(0).width();
+    const double eps = c.payload<Payload>().eps;
+    const auto dy = gradient_duals<T>(c), x = input_duals<T>(c, 0);
+    if (T* const dx = c.input_gradient<T>(0, 1)) {
+      const auto gain = c.parameter<T>(0);
+      detail::norm_input_tangents<false>(c.compute(), dy, x, {gain.data(), gain.data() + width}, dx, rows, width, eps);
+    }
+    if (const auto dgain = c.parameter_gradient<T>(0, 1)) {
+      detail::norm_gain_tangents<false>(c.compute(), dy, x, dgain.data, dgain.accumulate, rows, width, eps,
+                                       c.workspace().data());
+    }
+  }
   static constexpr Op op{"rms_norm", &infer, &forward, &backward};
 };
 }  // namespace autograd::ops
 
 /// x / sqrt(mean(x^2) + eps) * gain over the innermost dimension, rounded once to T. Keeps x and one
 /// number per row. @throws ShapeError naming the layer if gain does not have x's width.
-template <numeric::real_element T>
+template <numeric::element_type T>
 [[nodiscard]] Variable<T> rms_norm(Variable<T> x, Parameter<T> gain, double eps = 1e-5) {
-  using Op = autograd::ops::RmsNorm<T>;
+  using Op = autograd::ops::RmsNorm<numeric::plane_t<T>>;
   Tape& tape = autograd::tape_of(x, "rms_norm");
-  return tape.handle<T>(tape.record(Op::op, {x}, {gain}, typename Op::Payload{eps}));
+  return tape.handle<T>(tape.record(autograd::op_on<T, Op>(), {x}, {gain}, typename Op::Payload{eps}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG
