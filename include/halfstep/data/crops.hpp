@@ -52,9 +52,9 @@ struct Window {
   return result;
 }
 
-/// `total` tokens split by position, and the crops of the first part. With n tokens training has the
-/// first int(n * (1 - held_out)) (in double), as nanoGPT's prepare.py has, and evaluation the rest.
-/// 64-bit positions throughout.
+/// `total` tokens split by position, and the crops of the first part. With n tokens training has
+/// the first int(n * (1 - held_out)) (in double), as nanoGPT's prepare.py has, and evaluation the
+/// rest. 64-bit positions throughout.
 struct Crops {
   std::string_view name;  ///< of the dataset, for messages
   std::size_t total = 0;
@@ -77,7 +77,8 @@ struct Crops {
                             " tokens, but a context of ", length, " needs at least ",
                             std::int64_t{length} + 1,
                             ". Use a longer text, a shorter context, or a smaller held-out "
-                            "fraction (", held_out, " now).");
+                            "fraction (",
+                            held_out, " now).");
     }
   }
   /// The same, and DataError if the held-out part has nothing to predict.
@@ -86,8 +87,8 @@ struct Crops {
     if (total - split() < 2) {
       core::fail<DataError>(name, ": the held-out part has ", total - split(), " of ", total,
                             " tokens, but at least 2 are needed, one to see and one to predict. "
-                            "Use a longer text or a larger held-out fraction (", held_out,
-                            " now).");
+                            "Use a longer text or a larger held-out fraction (",
+                            held_out, " now).");
     }
   }
 

@@ -21,7 +21,7 @@ namespace halfstep::inline HALFSTEP_CONFIG::data {
 enum class Tail {
   drop,  ///< nobody sees them in this epoch
   keep,  ///< the last batch is shorter
-  mask,  ///< the last batch is filled up with rows that do not count: zeros, and of classes target -1
+  mask,  ///< the last batch is filled up with rows that do not count: zeros, of classes target -1
 };
 
 /// One batch of one epoch.
@@ -33,16 +33,17 @@ struct EpochBatch {
 };
 
 /// An epoch of `size` examples as batches of `rows`, for a loop of one's own that thinks in epochs.
-/// Each begins with a fresh permutation, so with drop and mask which examples meet, and which iteration
-/// sees them, depends on the batch size; the samples of a window, numbered through without a seam, do
-/// not. Masked rows keep their numbers: every batch has `rows` of them, so what is keyed by a sample's
-/// number, dropout say, is where it would be in a full batch. Evaluation wants keep.
+/// Each begins with a fresh permutation, so with drop and mask which examples meet, and which
+/// iteration sees them, depends on the batch size; the samples of a window, numbered through
+/// without a seam, do not. Masked rows keep their numbers: every batch has `rows` of them, so what
+/// is keyed by a sample's number, dropout say, is where it would be in a full batch. Evaluation
+/// wants keep.
 /// @throws OptionError if size or rows is below 1 or epoch negative.
 [[nodiscard]] inline std::vector<EpochBatch> epoch_batches(std::int64_t size, std::int64_t epoch,
                                                            int rows, Tail tail) {
   if (size < 1 || rows < 1 || epoch < 0) {
-    core::fail<OptionError>("epoch_batches: ", size, " examples, batches of ", rows, ", epoch ", epoch,
-                            "; wanted at least 1, 1 and 0");
+    core::fail<OptionError>("epoch_batches: ", size, " examples, batches of ", rows, ", epoch ",
+                            epoch, "; wanted at least 1, 1 and 0");
   }
   std::vector<EpochBatch> batches;
   for (std::int64_t first = 0; first < size; first += rows) {
@@ -62,21 +63,21 @@ struct ExampleBatch {
 };
 
 struct ExamplesOptions {
-  int width = 1;            ///< features of an example
-  int targets = 1;          ///< targets of an example
-  std::uint64_t seed = 0;   ///< of the order
+  int width = 1;           ///< features of an example
+  int targets = 1;         ///< targets of an example
+  std::uint64_t seed = 0;  ///< of the order
 };
 
-/// Examples in memory: targets are classes (std::int32_t) or values (float). Immutable; const members
-/// may run on several threads at once.
+/// Examples in memory: targets are classes (std::int32_t) or values (float). Immutable; const
+/// members may run on several threads at once.
 template <class Target>
-  requires(std::same_as<Target, std::int32_t> || std::same_as<Target, float>)
-class Examples {
+requires(std::same_as<Target, std::int32_t> || std::same_as<Target, float>) class Examples {
  public:
   /// features [n, width] and targets [n, targets], row after row.
   /// @throws ShapeError if they are no whole rows, as many of one as of the other, at least one;
   /// OptionError for a width or targets below 1.
-  Examples(std::vector<float> features, std::vector<Target> targets, const ExamplesOptions& options = {})
+  Examples(std::vector<float> features, std::vector<Target> targets,
+           const ExamplesOptions& options = {})
       : options_(options), features_(std::move(features)), targets_(std::move(targets)) {
     if (options.width < 1 || options.targets < 1) {
       core::fail<OptionError>("Examples: width ", options.width, " and ", options.targets,
@@ -96,8 +97,8 @@ class Examples {
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] const ExamplesOptions& options() const { return options_; }
 
-  /// Which example is training sample g: number permutation(g mod n) of epoch g div n. Each epoch has
-  /// every example once, in an order of its own; epochs follow without a seam.
+  /// Which example is training sample g: number permutation(g mod n) of epoch g div n. Each epoch
+  /// has every example once, in an order of its own; epochs follow without a seam.
   /// @throws OptionError for a negative sample.
   [[nodiscard]] std::int64_t index_of(std::int64_t sample) const {
     if (sample < 0) core::fail<OptionError>("Examples::index_of: sample ", sample, " is negative");
@@ -108,29 +109,34 @@ class Examples {
   /// only if `out` is too small. @throws OptionError if there are no rows or a sample is negative.
   void batch(const MicroBatch& micro, ExampleBatch<Target>& out) const {
     start(micro.rows, out);
-    for (int row = 0; row < micro.rows; ++row) copy(index_of(micro.first_sample + row), row, out);
+    for (int row = 0; row < micro.rows; ++row)
+      copy(index_of(micro.first_sample + row), row, out);
   }
   /// Row i is example first + i of the epoch's order; see epoch_batches.
   /// @throws OptionError if the batch is not inside an epoch of these examples.
   void batch(const EpochBatch& wanted, ExampleBatch<Target>& out) const {
     if (wanted.epoch < 0 || wanted.first < 0 || wanted.valid < 0 || wanted.valid > wanted.rows ||
         wanted.valid > size_ - wanted.first) {
-      core::fail<OptionError>("Examples::batch: examples ", wanted.first, " to ", wanted.first + wanted.valid,
-                              " of epoch ", wanted.epoch, ", ", wanted.rows, " rows; there are ", size_,
+      core::fail<OptionError>("Examples::batch: examples ", wanted.first, " to ",
+                              wanted.first + wanted.valid, " of epoch ", wanted.epoch, ", ",
+                              wanted.rows, " rows; there are ", size_,
                               ". Were the batches made for another size?");
     }
     start(wanted.rows, out);
-    for (int row = 0; row < wanted.valid; ++row) copy(place(wanted.epoch, wanted.first + row), row, out);
+    for (int row = 0; row < wanted.valid; ++row)
+      copy(place(wanted.epoch, wanted.first + row), row, out);
     constexpr Target nobody = std::same_as<Target, float> ? Target{0} : Target{-1};
-    std::fill(out.features.begin() + std::ptrdiff_t{wanted.valid} * options_.width, out.features.end(), 0.0F);
-    std::fill(out.targets.begin() + std::ptrdiff_t{wanted.valid} * options_.targets, out.targets.end(), nobody);
+    std::fill(out.features.begin() + std::ptrdiff_t{wanted.valid} * options_.width,
+              out.features.end(), 0.0F);
+    std::fill(out.targets.begin() + std::ptrdiff_t{wanted.valid} * options_.targets,
+              out.targets.end(), nobody);
   }
 
  private:
   [[nodiscard]] std::int64_t place(std::int64_t epoch, std::int64_t index) const {
-    return static_cast<std::int64_t>(core::permutation(options_.seed, static_cast<std::uint64_t>(epoch),
-                                                       static_cast<std::uint64_t>(size_),
-                                                       static_cast<std::uint64_t>(index)));
+    return static_cast<std::int64_t>(
+        core::permutation(options_.seed, static_cast<std::uint64_t>(epoch),
+                          static_cast<std::uint64_t>(size_), static_cast<std::uint64_t>(index)));
   }
   void start(int rows, ExampleBatch<Target>& out) const {
     if (rows < 1) core::fail<OptionError>("Examples::batch: ", rows, " rows; wanted at least 1");

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Files of token numbers as a dataset, mapped and not read: llm.c's shards and nanoGPT's .bin, 16 and
-// 32 bits a token, any number of files as one stream. Not for: making tokens of a text
-// (data/text.hpp).
+// Files of token numbers as a dataset, mapped, several as one stream: llm.c's shards and nanoGPT's
+// .bin, 16 and 32 bits a token. Not for: making tokens of a text (data/text.hpp).
 #pragma once
 
 #include <fcntl.h>
@@ -116,8 +115,8 @@ class Shards {
   ///
   /// @throws OptionError if there is no file, one is named twice, or an option is out of range;
   /// FileError naming the file for a wrong magic or version, a size that is not the header's, a
-  /// width that cannot hold the vocabulary; DataError naming file, token and byte offset for a token
-  /// that is not in the vocabulary.
+  /// width that cannot hold the vocabulary; DataError naming file, token and byte offset for a
+  /// token that is not in the vocabulary.
   explicit Shards(const std::vector<std::string>& paths, const ShardsOptions& options = {})
       : options_(options) {
     if (paths.empty()) core::fail<OptionError>("Shards: no file is named");
@@ -155,7 +154,8 @@ class Shards {
       core::fail<OptionError>("Shards::read: ", to.size(), " tokens from ", from, " of ", size());
     }
     auto part = std::upper_bound(parts_.begin(), parts_.end(), from,
-                                 [](std::size_t at, const Part& p) { return at < p.first; }) - 1;
+                                 [](std::size_t at, const Part& p) { return at < p.first; }) -
+                1;
     for (std::size_t done = 0; done < to.size(); ++part) {
       const std::size_t at = from + done - part->first;
       const std::size_t n = std::min(part->count - at, to.size() - done);
@@ -175,9 +175,8 @@ class Shards {
     return static_cast<std::int64_t>(crops_.start_of(sample, length));
   }
   void batch(const MicroBatch& micro, int length, Batch& out) const {
-    crops_.batch(micro, length, out, [this](std::size_t from, std::span<std::int32_t> to) {
-      read(from, to);
-    });
+    crops_.batch(micro, length, out,
+                 [this](std::size_t from, std::span<std::int32_t> to) { read(from, to); });
   }
   [[nodiscard]] Batch batch(const MicroBatch& micro, int length) const {
     Batch out;
@@ -207,7 +206,8 @@ class Shards {
           visit(i, std::uint32_t{detail::number_at<std::uint16_t>(at + 2 * i)});
         }
       } else {
-        for (std::size_t i = 0; i < n; ++i) visit(i, detail::number_at<std::uint32_t>(at + 4 * i));
+        for (std::size_t i = 0; i < n; ++i)
+          visit(i, detail::number_at<std::uint32_t>(at + 4 * i));
       }
     }
   };
@@ -240,7 +240,8 @@ class Shards {
     }
     const auto width = static_cast<std::size_t>(part.bytes);
     part.count = (size - part.offset) / width;
-    if ((size - part.offset) % width != 0 || part.count == 0 || part.count != said.value_or(part.count)) {
+    if ((size - part.offset) % width != 0 || part.count == 0 ||
+        part.count != said.value_or(part.count)) {
       core::fail<FileError>("Shards: '", path, "' has ", size - part.offset, " bytes of tokens",
                             said ? core::text(", but its header says ", *said, " tokens") : "",
                             "; wanted ", said ? core::text(*said * width) : "a multiple",
@@ -248,15 +249,18 @@ class Shards {
                             ". Is the file whole, and of this width?");
     }
     if (part.bytes == 2 && options_.vocabulary > 65536) {
-      core::fail<FileError>("Shards: '", path, "' has 16 bits a token, which cannot hold a vocabulary of ",
+      core::fail<FileError>("Shards: '", path,
+                            "' has 16 bits a token, which cannot hold a vocabulary of ",
                             options_.vocabulary, ". Write it with 32 bits.");
     }
-    const auto limit = options_.vocabulary > 0 ? static_cast<std::uint32_t>(options_.vocabulary)
-                                               : std::uint32_t{std::numeric_limits<std::int32_t>::max()};
+    const auto limit = options_.vocabulary > 0
+                           ? static_cast<std::uint32_t>(options_.vocabulary)
+                           : std::uint32_t{std::numeric_limits<std::int32_t>::max()};
     part.each(0, part.count, [&](std::size_t i, std::uint32_t token) {
       if (token >= limit) {
-        core::fail<DataError>("Shards: '", path, "', token ", i, " at byte ", part.offset + i * width, " is ",
-                              token, ", but the vocabulary is ", limit,
+        core::fail<DataError>("Shards: '", path, "', token ", i, " at byte ",
+                              part.offset + i * width, " is ", token, ", but the vocabulary is ",
+                              limit,
                               ". Were the tokens made for another one, or with another width?");
       }
       largest_ = std::max(largest_, token);
@@ -276,17 +280,19 @@ class Shards {
 
 /// Writes one file that Shards reads: of llm_c with `bits` 16 or 32 a token, else as the format
 /// says and `bits` has to agree. Whole or not at all.
-/// @throws OptionError for other bits; DataError naming the token and its place if it is negative or
-/// does not fit them, or there are 2^31 tokens and more for llm.c's header; FileError if it cannot
-/// be written.
+/// @throws OptionError for other bits; DataError naming the token and its place if it is negative
+/// or does not fit them, or there are 2^31 tokens and more for llm.c's header; FileError if it
+/// cannot be written.
 inline void write_shard(const std::string& path, std::span<const std::int32_t> tokens,
                         ShardFormat format = ShardFormat::llm_c, int bits = 16) {
   if ((bits != 16 && bits != 32) || (format == ShardFormat::raw16 && bits != 16) ||
       (format == ShardFormat::raw32 && bits != 32)) {
-    core::fail<OptionError>("write_shard: ", bits, " bits a token; wanted 16 or 32, those of the format");
+    core::fail<OptionError>("write_shard: ", bits,
+                            " bits a token; wanted 16 or 32, those of the format");
   }
   if (format == ShardFormat::llm_c && tokens.size() > 0x7FFF'FFFFU) {
-    core::fail<DataError>("write_shard: ", tokens.size(), " tokens, but the header counts up to 2^31 - 1. Write several files.");
+    core::fail<DataError>("write_shard: ", tokens.size(),
+                          " tokens, but the header counts up to 2^31 - 1. Write several files.");
   }
   const auto width = static_cast<std::size_t>(bits / 8);
   std::string bytes(format == ShardFormat::llm_c ? detail::shard_header : 0, '\0');
@@ -298,8 +304,9 @@ inline void write_shard(const std::string& path, std::span<const std::int32_t> t
   bytes.reserve(bytes.size() + width * tokens.size());
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || (bits == 16 && tokens[i] > 0xFFFF)) {
-      core::fail<DataError>("write_shard: token ", i, " is ", tokens[i], ", which ", bits,
-                            " bits do not hold. Write 32 bits, or look for the tokenizer's mistake.");
+      core::fail<DataError>(
+          "write_shard: token ", i, " is ", tokens[i], ", which ", bits,
+          " bits do not hold. Write 32 bits, or look for the tokenizer's mistake.");
     }
     const auto token = static_cast<std::uint32_t>(tokens[i]);
     char raw[4];

@@ -72,7 +72,9 @@ class Text {
   [[nodiscard]] int vocabulary() const { return tokenizer_.vocabulary(); }
   [[nodiscard]] const TextOptions& options() const { return options_; }
   [[nodiscard]] std::span<const std::int32_t> tokens() const { return tokens_; }
-  [[nodiscard]] std::span<const std::int32_t> train() const { return tokens().first(crops_.split()); }
+  [[nodiscard]] std::span<const std::int32_t> train() const {
+    return tokens().first(crops_.split());
+  }
   [[nodiscard]] std::span<const std::int32_t> held_out() const {
     return tokens().subspan(crops_.split());
   }
