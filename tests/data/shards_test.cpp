@@ -28,7 +28,8 @@ using testing::HasSubstr;
 class ShardFiles : public testing::Test {
  protected:
   ShardFiles() {
-    std::string pattern = (std::filesystem::temp_directory_path() / "halfstep-shards-XXXXXX").string();
+    std::string pattern =
+        (std::filesystem::temp_directory_path() / "halfstep-shards-XXXXXX").string();
     folder = ::mkdtemp(pattern.data());
   }
   ~ShardFiles() override { std::filesystem::remove_all(folder); }
@@ -52,7 +53,8 @@ std::string message(const F& f) {
 
 std::vector<std::int32_t> counting(int from, int n) {
   std::vector<std::int32_t> tokens;
-  for (int i = 0; i < n; ++i) tokens.push_back(from + i);
+  for (int i = 0; i < n; ++i)
+    tokens.push_back(from + i);
   return tokens;
 }
 
@@ -65,11 +67,14 @@ std::vector<std::int32_t> all_of(const Shards& shards) {
 // Bytes by hand from llm.c's published layout, none by our own writer.
 TEST_F(ShardFiles, OfLlmCAndNanoGptAreReadByTheirPublishedLayout) {
   std::string header(1024, '\0');
-  header.replace(0, 12, std::string("\x88\xD8\x34\x01\x01\x00\x00\x00\x03\x00\x00\x00", 12));  // 20240520, 1, 3
+  header.replace(
+      0, 12,
+      std::string("\x88\xD8\x34\x01\x01\x00\x00\x00\x03\x00\x00\x00", 12));  // 20240520, 1, 3
   const std::string sixteen("\x01\x00\xFF\xFF\x00\x01", 6);
   const std::string v1 = file("v1.bin", header + sixteen);
   header.replace(0, 8, std::string("\xA1\xD9\x34\x01\x07\x00\x00\x00", 8));  // 20240801, 7
-  const std::string v7 = file("v7.bin", header + std::string("\x01\x00\x00\x00\x00\x00\x01\x00\x05\x00\x00\x00", 12));
+  const std::string v7 =
+      file("v7.bin", header + std::string("\x01\x00\x00\x00\x00\x00\x01\x00\x05\x00\x00\x00", 12));
   const std::string raw = file("raw.bin", sixteen);
   EXPECT_EQ(all_of(Shards({v1})), (std::vector<std::int32_t>{1, 65535, 256}));
   EXPECT_EQ(Shards({v1}).vocabulary(), 65536);
@@ -86,8 +91,9 @@ TEST_F(ShardFiles, HaveThePublishedSizesAndComeBackInEveryFormat) {
   write_shard(at("train.bin"), std::vector<std::int32_t>(305260, 0));
   EXPECT_EQ(std::filesystem::file_size(at("train.bin")), 611544U);
   const auto tokens = counting(65000, 500);
-  for (const auto& [format, bits] : {std::pair{ShardFormat::llm_c, 16}, std::pair{ShardFormat::llm_c, 32},
-                                     std::pair{ShardFormat::raw16, 16}, std::pair{ShardFormat::raw32, 32}}) {
+  for (const auto& [format, bits] :
+       {std::pair{ShardFormat::llm_c, 16}, std::pair{ShardFormat::llm_c, 32},
+        std::pair{ShardFormat::raw16, 16}, std::pair{ShardFormat::raw32, 32}}) {
     write_shard(at("x.bin"), tokens, format, bits);
     EXPECT_EQ(all_of(Shards({at("x.bin")}, {.format = format})), tokens);
   }
@@ -95,7 +101,8 @@ TEST_F(ShardFiles, HaveThePublishedSizesAndComeBackInEveryFormat) {
 
 TEST_F(ShardFiles, AreOneStreamWhoseSamplesAreThoseOfTheSameTokensInMemory) {
   std::string text;
-  for (int i = 0; i < 900; ++i) text += static_cast<char>('a' + (i * i + i / 7) % 23);
+  for (int i = 0; i < 900; ++i)
+    text += static_cast<char>('a' + (i * i + i / 7) % 23);
   for (const auto order : {Order::random, Order::epochs}) {
     const auto whole = data::Text::from_string(text, {.seed = 5, .order = order});
     write_shard(at("a"), whole.tokens().first(301));
@@ -104,8 +111,8 @@ TEST_F(ShardFiles, AreOneStreamWhoseSamplesAreThoseOfTheSameTokensInMemory) {
     const Shards shards(std::vector{at("a"), at("b"), at("c")}, {.seed = 5, .order = order});
     EXPECT_EQ(shards.vocabulary(), whole.vocabulary());
     EXPECT_EQ(shards.train_size(), whole.train().size());
-    EXPECT_TRUE(std::equal(shards.held_out().begin(), shards.held_out().end(), whole.held_out().begin(),
-                           whole.held_out().end()));
+    EXPECT_TRUE(std::equal(shards.held_out().begin(), shards.held_out().end(),
+                           whole.held_out().begin(), whole.held_out().end()));
     EXPECT_EQ(shards.windows(16).size(), whole.windows(16).size());
     EXPECT_EQ(shards.samples_per_epoch(16), whole.samples_per_epoch(16));
     for (const std::int64_t first : {0, 7, 96, 1'000'000}) {
@@ -125,8 +132,10 @@ TEST_F(ShardFiles, AnEpochShowsEachPieceOnceAndTheNextInAnotherOrder) {
   const Shards shards({at("x")}, {.seed = 9});
   const auto n = shards.samples_per_epoch(8);
   std::vector<std::vector<std::int64_t>> epochs(2);
-  for (std::int64_t g = 0; g < 2 * n; ++g) epochs[static_cast<std::size_t>(g / n)].push_back(shards.start_of(g, 8));
-  for (const auto& epoch : epochs) EXPECT_EQ(std::set(epoch.begin(), epoch.end()).size(), static_cast<std::size_t>(n));
+  for (std::int64_t g = 0; g < 2 * n; ++g)
+    epochs[static_cast<std::size_t>(g / n)].push_back(shards.start_of(g, 8));
+  for (const auto& epoch : epochs)
+    EXPECT_EQ(std::set(epoch.begin(), epoch.end()).size(), static_cast<std::size_t>(n));
   EXPECT_FALSE(std::equal(epochs[0].begin(), epochs[0].begin() + 8, epochs[1].begin()));
 }
 
@@ -155,30 +164,45 @@ TEST_F(ShardFiles, ThatCannotBeUsedAreNamedWithWhatIsWrong) {
   const std::string good = core::read_whole_file(at("good"));
   std::string other = good;
   other[0] = 'x';
-  EXPECT_THAT(says(file("magic", other)), testing::AllOf(HasSubstr("magic'"), HasSubstr("wanted 20240520, 1"), HasSubstr("raw16")));
+  EXPECT_THAT(
+      says(file("magic", other)),
+      testing::AllOf(HasSubstr("magic'"), HasSubstr("wanted 20240520, 1"), HasSubstr("raw16")));
   other = good;
   other[4] = 2;
   EXPECT_THAT(says(file("version", other)), HasSubstr("version 2"));
-  EXPECT_THAT(says(file("cut", good.substr(0, 1123))), HasSubstr("99 bytes of tokens, but its header says 100 tokens; wanted 200"));
+  EXPECT_THAT(says(file("cut", good.substr(0, 1123))),
+              HasSubstr("99 bytes of tokens, but its header says 100 tokens; wanted 200"));
   EXPECT_THAT(says(file("long", good + "ab")), HasSubstr("202 bytes of tokens"));
-  EXPECT_THAT(says(file("short", good.substr(0, 1000))), HasSubstr("1000 bytes, less than a header"));
+  EXPECT_THAT(says(file("short", good.substr(0, 1000))),
+              HasSubstr("1000 bytes, less than a header"));
   EXPECT_THAT(says(file("no_tokens", good.substr(0, 1024))), HasSubstr("0 bytes of tokens"));
-  EXPECT_THAT(says(file("odd", "abc"), {.format = ShardFormat::raw16}), HasSubstr("3 bytes of tokens; wanted a multiple of 2"));
+  EXPECT_THAT(says(file("odd", "abc"), {.format = ShardFormat::raw16}),
+              HasSubstr("3 bytes of tokens; wanted a multiple of 2"));
   EXPECT_THAT(says(file("empty", "")), HasSubstr("empty' is empty"));
   EXPECT_THAT(says(at("nowhere")), HasSubstr("Is the path right?"));
   EXPECT_THAT(says(folder), HasSubstr("is no regular file"));
-  EXPECT_THAT(says(at("good"), {.vocabulary = 77}), HasSubstr("good', token 77 at byte 1178 is 77, but the vocabulary is 77"));
-  EXPECT_THAT(says(at("good"), {.vocabulary = 119547}), HasSubstr("16 bits a token, which cannot hold a vocabulary of 119547"));
+  EXPECT_THAT(says(at("good"), {.vocabulary = 77}),
+              HasSubstr("good', token 77 at byte 1178 is 77, but the vocabulary is 77"));
+  EXPECT_THAT(says(at("good"), {.vocabulary = 119547}),
+              HasSubstr("16 bits a token, which cannot hold a vocabulary of 119547"));
   EXPECT_THAT(says(at("good"), {.held_out = 1.0}), HasSubstr("held_out is 1"));
-  EXPECT_THAT(message<OptionError>([&] { (void)Shards(std::vector{at("good"), at("good")}); }), HasSubstr("named twice"));
-  EXPECT_THAT(message<OptionError>([&] { (void)Shards(std::vector<std::string>{}); }), HasSubstr("no file"));
+  EXPECT_THAT(message<OptionError>([&] {
+                (void)Shards(std::vector{at("good"), at("good")});
+              }),
+              HasSubstr("named twice"));
+  EXPECT_THAT(message<OptionError>([&] { (void)Shards(std::vector<std::string>{}); }),
+              HasSubstr("no file"));
   const Shards shards({at("good")});
-  EXPECT_THAT(message<DataError>([&] { shards.require_context(90); }), HasSubstr("Shards: the training part has 90 of 100"));
+  EXPECT_THAT(message<DataError>([&] { shards.require_context(90); }),
+              HasSubstr("Shards: the training part has 90 of 100"));
   // training.md 43: 119547 tokens of vocabulary were written to 16 bits, and 54012 came back wrong.
   EXPECT_THAT(message<DataError>([&] { write_shard(at("w"), counting(65530, 10)); }),
               HasSubstr("token 6 is 65536, which 16 bits do not hold"));
-  EXPECT_THAT(message<DataError>([&] { write_shard(at("w"), counting(-1, 1)); }), HasSubstr("token 0 is -1"));
-  EXPECT_THAT(message<OptionError>([&] { write_shard(at("w"), counting(0, 1), ShardFormat::raw16, 32); }), HasSubstr("32 bits"));
+  EXPECT_THAT(message<DataError>([&] { write_shard(at("w"), counting(-1, 1)); }),
+              HasSubstr("token 0 is -1"));
+  EXPECT_THAT(
+      message<OptionError>([&] { write_shard(at("w"), counting(0, 1), ShardFormat::raw16, 32); }),
+      HasSubstr("32 bits"));
   EXPECT_FALSE(std::filesystem::exists(at("w")));
 }
 
