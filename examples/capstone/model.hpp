@@ -12,13 +12,13 @@
 
 #include <halfstep/core/ledger.hpp>
 #include <halfstep/core/runtime.hpp>
-#include <halfstep/data/text.hpp>
 #include <halfstep/data/tokenizer.hpp>
 #include <halfstep/mixed/underflow.hpp>
 #include <halfstep/train/shadow.hpp>
 #include <halfstep/train/step_info.hpp>
 #include <halfstep/train/telemetry.hpp>
 
+#include "dataset.hpp"
 #include "options.hpp"
 
 namespace capstone {
@@ -30,6 +30,8 @@ struct Trained {
   std::int64_t iterations = 0, steps = 0, skipped_steps = 0, micro_batches = 0, tokens = 0;
   double train_loss = 0.0;
   halfstep::train::Evaluation evaluation;
+  halfstep::train::Evaluation average_evaluation;  ///< of the averaged weights, with --ema
+  std::uint64_t average_hash = 0;                  ///< of the average
   double train_seconds = 0.0, tokens_per_second = 0.0, median_step_seconds = 0.0;
   std::uint64_t weights_hash = 0;
   float loss_scale = 1.0F;
@@ -69,11 +71,12 @@ struct Listeners {
 [[nodiscard]] std::int64_t count_parameters(const Options& options, int vocabulary);
 
 /// Trains on from the newest checkpoint in `checkpoints`, if there is one, writes the weights to
-/// `weights_path`, samples.
+/// `weights_path` and, with --ema, their average to `average_path`, samples.
 template <class T>
 Trained train_model(const Options& options, halfstep::Runtime& runtime,
-                    const halfstep::data::Text& text, const std::string& checkpoints,
-                    const std::string& weights_path, const Listeners& listeners);
+                    const Corpus& text, const std::string& checkpoints,
+                    const std::string& weights_path, const std::string& average_path,
+                    const Listeners& listeners);
 
 /// The loss of saved weights on tokens.
 template <class T>

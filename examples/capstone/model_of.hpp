@@ -17,6 +17,7 @@
 #include <halfstep/mixed/gradient_accumulator.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/mixed/master_weights.hpp>
+#include <halfstep/mixed/weight_average.hpp>
 #include <halfstep/nn/gpt.hpp>
 #include <halfstep/nn/segmented_gpt.hpp>
 #include <halfstep/numeric/format.hpp>
@@ -24,6 +25,7 @@
 #include <halfstep/optim/groups.hpp>
 #include <halfstep/optim/plateau.hpp>
 #include <halfstep/optim/warmup_cosine.hpp>
+#include <halfstep/tensor/hash.hpp>
 #include <halfstep/tensor/parameters.hpp>
 #include <halfstep/train/evaluate.hpp>
 #include <halfstep/train/early_stopping.hpp>
@@ -40,6 +42,18 @@ namespace capstone {
 
 namespace hs = halfstep;
 
+/// The average of the weights, or none: what a run without --ema has to save of it.
+struct Average {
+  std::optional<hs::mixed::WeightAverage> weights;
+  Average(const Options& options, const hs::tensor::ParameterTable& parameters) {
+    if (options.ema > 0.0) weights.emplace(parameters, hs::mixed::WeightAverageOptions{.decay = options.ema});
+  }
+  template <hs::tensor::state_visitor Visitor>
+  void visit_state(Visitor& visitor) {
+    if (weights) weights->visit_state(visitor);
+  }
+};
+
 /// A run without memory: all that training makes, on a dry runtime, so that its account says what the
 /// run will take.
 template <class T>
@@ -52,6 +66,7 @@ class Rehearsal {
         gpt_(parameters_, gpt_options(options, vocabulary)),
         accumulator_(parameters_),
         optimizer_(parameters_),
+        average_(options, parameters_),
         tape_(dry_) {}
 
   /// The blocks as --recompute says; of a budget the cheapest plan that keeps the whole account in it.
@@ -94,13 +109,14 @@ class Rehearsal {
   hs::nn::Gpt<T> gpt_;
   hs::mixed::GradientAccumulator<T> accumulator_;
   hs::mixed::MasterWeights<hs::optim::AdamW, T> optimizer_;
+  Average average_;
   hs::Tape tape_;
 };
 
 /// Iteration `iteration` from where the run stands, beside the same in double.
 template <class T>
 [[nodiscard]] hs::train::Divergence next_step_in_double(
-    const Options& options, const hs::data::Text& text, hs::Parameters<T>& parameters,
+    const Options& options, const Corpus& text, hs::Parameters<T>& parameters,
     hs::mixed::MasterWeights<hs::optim::AdamW, T>& optimizer, const hs::mixed::LossScaler& scaler,
     std::int64_t iteration) {
   const hs::optim::WarmupCosine lr{options.lr, options.min_lr, options.warmup, options.steps};
@@ -118,10 +134,19 @@ template <class T>
       gpt_options(options, text.vocabulary()));
 }
 
+/// The weights, for Python too.
 template <class T>
-Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data::Text& text,
+void write_weights(hs::Parameters<T>& parameters, const std::string& path) {
+  hs::io::StateWriter writer;
+  parameters.visit_state(writer);
+  hs::io::write_safetensors(path, writer.entries(),
+                            {{"format", std::string(hs::format_name<T>)}, {"program", "halfstep capstone"}});
+}
+
+template <class T>
+Trained train_model(const Options& options, hs::Runtime& runtime, const Corpus& text,
                     const std::string& checkpoints, const std::string& weights_path,
-                    const Listeners& listeners) {
+                    const std::string& average_path, const Listeners& listeners) {
   hs::Parameters<T> parameters(runtime);
   const hs::nn::Gpt<T> gpt(parameters, gpt_options(options, text.vocabulary()));
   Trained result;
@@ -144,12 +169,13 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
     state.plateau.emplace(hs::optim::PlateauOptions{.factor = options.plateau_factor,
                                                     .patience = options.plateau_patience - 1});
   }
+  Average average(options, parameters);
   hs::io::Run run({.directory = checkpoints,
                    .keep = options.keep,
                    .config = identity_json(options),
                    .data_hash = text.hash(),
                    .report = listeners.on_note},
-                  parameters, optimizer, scaler, state);
+                  parameters, optimizer, scaler, state, average);
   listeners.on_start({.groups = hs::optim::to_string(optimizer.groups()),
                       .iteration = state.iteration,
                       .evaluated = state.evaluated == state.iteration});
@@ -161,7 +187,11 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
     listeners.before_save();
     run.save(at.iteration, at.evaluated ? std::optional(at.loss) : std::nullopt);
   };
-  hs::train::Hooks hooks{.on_step = listeners.on_step,
+  hs::train::Hooks hooks{.on_step =
+                             [&](const hs::train::StepInfo& info) {
+                               if (info.applied && average.weights) average.weights->update(optimizer);
+                               listeners.on_step(info);
+                             },
                          .on_evaluate = listeners.on_evaluate,
                          .on_save_point = save,
                          .should_stop = listeners.should_stop};
@@ -210,11 +240,21 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const hs::data
   }
   if (result.stopped) return result;
   result.loss_scale = scaler.scale();
-  hs::io::StateWriter writer;
-  parameters.visit_state(writer);
-  hs::io::write_safetensors(weights_path, writer.entries(),
-                            {{"format", std::string(hs::format_name<T>)}, {"program", "halfstep capstone"}});
-  result.sample = hs::train::sample(gpt, parameters, text, "",
+  write_weights(parameters, weights_path);
+  hs::Tape tape(runtime);
+  if (average.weights) {
+    auto averaged = parameters.template as<T>();
+    const hs::nn::Gpt<T> other(averaged, gpt.options);
+    average.weights->copy_to(averaged);
+    try {
+      result.average_evaluation = hs::train::evaluate(
+          other, tape, text, {.rows = (options.batch + 3) / 4, .should_stop = listeners.should_stop});
+    } catch (const hs::train::Stopped&) {  // as within the sample, below
+    }
+    result.average_hash = hs::tensor::state_hash(average);
+    write_weights(averaged, average_path);
+  }
+  result.sample = hs::train::sample(gpt, tape, text.tokenizer(), "",
                                     {.length = 300, .seed = options.seed, .should_stop = listeners.should_stop});
   if (listeners.should_stop()) {  // between the end of training and that of the sample
     result.stopped = true;
@@ -263,16 +303,19 @@ std::string sample_model(const Options& options, hs::Runtime& runtime,
   load_weights(parameters, weights_path);
   hs::Tape tape(runtime);
   return hs::train::sample(gpt, tape, tokenizer, what.prompt,
-                           {.length = what.length,
+                           {.length = what.tokens,
                             .temperature = what.temperature,
+                            .top_k = what.top_k,
+                            .top_p = what.top_p,
                             .seed = what.seed,
                             .on_text = on_text});
 }
 
 /// Compiles all of it for T.
 #define CAPSTONE_FORMAT(T)                                                                          \
-  template Trained train_model<T>(const Options&, halfstep::Runtime&, const halfstep::data::Text&,  \
-                                  const std::string&, const std::string&, const Listeners&);        \
+  template Trained train_model<T>(const Options&, halfstep::Runtime&, const Corpus&,                \
+                                  const std::string&, const std::string&, const std::string&,       \
+                                  const Listeners&);                                                \
   template halfstep::train::Evaluation evaluate_model<T>(                                           \
       const Options&, halfstep::Runtime&, const halfstep::data::Tokenizer&,                         \
       std::span<const std::int32_t>, int, const std::string&);                                      \

@@ -21,11 +21,14 @@ using Json = nlohmann::ordered_json;
 std::span<const Field<Options>> train_fields() {
   using O = Options;
   static const std::array fields{
-      Field<O>{"data", "a text file, or 'grammar': a language that the program generates", &O::data},
+      Field<O>{"data", "a text file; files of tokens, with commas between; or 'grammar': a language that the program generates",
+               &O::data},
       Field<O>{"out", "directory for weights, tokenizer, metrics, summary; made if missing", &O::out},
       Field<O>{"preset", "nanogpt-cpu, hash or bible", &O::preset},
       Field<O>{"format", "of weights and activations: float, bf16 or fp16", &O::format},
-      Field<O>{"tokenizer", "char (the text's characters) or byte", &O::tokenizer},
+      Field<O>{"tokenizer", "char (the text's characters) or byte; of files of tokens llmc, uint16 or uint32, as they lie in them",
+               &O::tokenizer},
+      Field<O>{"vocabulary", "of files of tokens: every token is below it; 0: the largest, and one", &O::vocabulary},
       Field<O>{"layers", "transformer blocks", &O::layers},
       Field<O>{"heads", "attention heads of a block", &O::heads},
       Field<O>{"width", "of the residual stream; a multiple of heads", &O::width},
@@ -49,6 +52,8 @@ std::span<const Field<Options>> train_fields() {
       Field<O>{"recompute", "none, segments:K to run K segments of blocks again, or budget:BYTES of memory in all",
                &O::recompute},
       Field<O>{"held-out", "share of the text, at its end, that training never sees", &O::held_out},
+      Field<O>{"order", "random: crops anywhere; epochs: each piece of the text once an epoch", &O::order},
+      Field<O>{"ema", "share of the average of the weights that stays at an update, in [0, 1); 0: no average", &O::ema},
       Field<O>{"eval-every", "iterations between evaluations; 0: only at the end", &O::eval_every},
       Field<O>{"patience", "evaluations without a better one that end the run; 0: none do", &O::patience},
       Field<O>{"plateau-patience", "evaluations without a better one after which the rate falls; 0: it does not",
@@ -70,6 +75,7 @@ std::span<const Field<ReadOptions>> eval_fields() {
   static const std::array fields{
       Field<O>{"out", "directory of a finished run", &O::out},
       Field<O>{"data", "another text to evaluate, whole; else the run's held-out part", &O::data},
+      Field<O>{"average", "true or false: the averaged weights of a run with --ema", &O::average},
       Field<O>{"batch", "rows at a time; the result does not depend on it", &O::batch},
       Field<O>{"threads", "0: as many as the process may use", &O::threads},
   };
@@ -81,8 +87,11 @@ std::span<const Field<ReadOptions>> sample_fields() {
   static const std::array fields{
       Field<O>{"out", "directory of a finished run", &O::out},
       Field<O>{"prompt", "text to continue", &O::prompt},
-      Field<O>{"length", "tokens to write", &O::length},
+      Field<O>{"tokens", "to write", &O::tokens},
       Field<O>{"temperature", "0: always the likeliest token", &O::temperature},
+      Field<O>{"top-k", "draw from the k likeliest tokens alone; 0: from all", &O::top_k},
+      Field<O>{"top-p", "and of those from the likeliest with this share together, in (0, 1]", &O::top_p},
+      Field<O>{"average", "true or false: the averaged weights of a run with --ema", &O::average},
       Field<O>{"seed", "of the draws", &O::seed},
       Field<O>{"threads", "0: as many as the process may use", &O::threads},
   };
@@ -256,7 +265,12 @@ void check(const Options& o) {
   require(o.clip >= 0.0F && o.clip < 1e38F, "clip", o.clip, "a finite limit above 0, or 0 for none");
   require(o.dropout >= 0.0F && o.dropout < 1.0F, "dropout", o.dropout, "a share in [0, 1)");
   require(o.held_out > 0.0 && o.held_out < 1.0, "held-out", o.held_out, "a share between 0 and 1");
-  require(o.tokenizer == "char" || o.tokenizer == "byte", "tokenizer", o.tokenizer, "char or byte");
+  require(o.tokenizer == "char" || o.tokenizer == "byte" || reads_shards(o), "tokenizer", o.tokenizer,
+          "char or byte, or, where --data is files of tokens, llmc, uint16 or uint32");
+  require(o.vocabulary == 0 || (o.vocabulary > 0 && reads_shards(o)), "vocabulary", o.vocabulary,
+          "0, or, where --data is files of tokens, what is above them all");
+  require(o.order == "random" || o.order == "epochs", "order", o.order, "random or epochs");
+  require(o.ema >= 0.0 && o.ema < 1.0, "ema", o.ema, "a share in [0, 1)");
   require(o.format == "float" || o.format == "bf16" || o.format == "fp16", "format", o.format,
           o.format.starts_with("fp8") ? "float, bf16 or fp16; fp8 is for storage and telemetry in "
                                         "this release"
@@ -276,6 +290,22 @@ void check(const Options& o) {
 }
 
 }  // namespace
+
+bool reads_shards(const Options& options) {
+  return options.tokenizer == "llmc" || options.tokenizer == "uint16" || options.tokenizer == "uint32";
+}
+
+std::vector<std::string> shard_files(const Options& options) {
+  std::vector<std::string> files(1);
+  for (const char c : options.data) {
+    if (c == ',') {
+      files.emplace_back();
+    } else {
+      files.back() += c;
+    }
+  }
+  return files;
+}
 
 std::optional<std::int64_t> budget_of(const Options& options) {
   constexpr std::string_view prefix = "budget:";
@@ -394,7 +424,9 @@ ReadOptions resolve_read(std::span<const Given> flags, std::span<const Field<Rea
         core::text("--", flag.name));
   }
   require(options.batch >= 1, "batch", options.batch, "at least 1");
-  require(options.length >= 0, "length", options.length, "0 or more");
+  require(options.tokens >= 0, "tokens", options.tokens, "0 or more");
+  require(options.top_k >= 0, "top-k", options.top_k, "0 or more");
+  require(options.top_p > 0.0 && options.top_p <= 1.0, "top-p", options.top_p, "a share in (0, 1]");
   require(options.temperature >= 0.0F && options.temperature < 1e30F, "temperature",
           options.temperature, "0 or more");
   if (options.out.empty()) {

@@ -22,6 +22,8 @@ struct Options {
   std::string tokenizer = "char";
   std::string loss_scale = "auto";
   std::string recompute = "none";
+  std::string order = "random";
+  int vocabulary = 0;
   int layers = 4, heads = 4, width = 128, context = 128;
   bool bias = true;
   float dropout = 0.0F;
@@ -34,6 +36,7 @@ struct Options {
   float lr = 1e-3F, min_lr = 1e-4F, clip = 1.0F;
   double weight_decay = 0.1, beta1 = 0.9, beta2 = 0.99, eps = 1e-8;
   double held_out = 0.1;
+  double ema = 0.0;
   std::uint64_t seed = 1;
   int threads = 0;
   bool telemetry = false;
@@ -42,8 +45,10 @@ struct Options {
 /// What `sample` and `eval` are told besides the directory of the run.
 struct ReadOptions {
   std::string out, data, prompt;
-  int length = 300, batch = 8, threads = 0;
+  int tokens = 300, batch = 8, threads = 0, top_k = 0;
   float temperature = 0.8F;
+  double top_p = 1.0;
+  bool average = false;
   std::uint64_t seed = 1;
 };
 
@@ -88,6 +93,10 @@ struct Given {
                                        std::span<const std::string_view> candidates);
 
 [[nodiscard]] std::span<const std::string_view> preset_names();
+
+/// Whether --data names files of tokens, and their names: commas separate them.
+[[nodiscard]] bool reads_shards(const Options& options);
+[[nodiscard]] std::vector<std::string> shard_files(const Options& options);
 
 /// Into how many segments --recompute cuts the blocks; 1 for none and for a budget.
 [[nodiscard]] int segments_of(const Options& options);

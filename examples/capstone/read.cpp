@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <halfstep/core/error.hpp>
@@ -29,10 +30,15 @@ struct Run {
   std::string weights;
 };
 
-Run open_run(const std::string& directory) {
+Run open_run(const std::string& directory, bool average) {
   const std::string config = directory + "/config.json";
-  return {from_json(core::read_whole_file(config), config),
-          data::Tokenizer::load(directory + "/tokenizer.txt"), directory + "/weights.safetensors"};
+  Options options = from_json(core::read_whole_file(config), config);
+  if (average && options.ema == 0.0) {
+    core::fail<halfstep::OptionError>("--average is true, but the run in '", directory,
+                                      "' kept no average. Train one with --ema 0.999.");
+  }
+  return {std::move(options), data::Tokenizer::load(directory + "/tokenizer.txt"),
+          directory + (average ? "/average.safetensors" : "/weights.safetensors")};
 }
 
 void print(const std::string& text) {
@@ -42,7 +48,7 @@ void print(const std::string& text) {
 }  // namespace
 
 void evaluate(const ReadOptions& read) {
-  const Run run = open_run(read.out);
+  const Run run = open_run(read.out, read.average);
   halfstep::Runtime runtime({.threads = read.threads, .seed = run.options.seed});
   std::vector<std::int32_t> tokens;
   std::string what;
@@ -58,7 +64,16 @@ void evaluate(const ReadOptions& read) {
     tokens.assign(dataset.text.held_out().begin(), dataset.text.held_out().end());
     what = core::text("the held-out part of '", run.options.data, "'");
   } else {
-    tokens = run.tokenizer.encode(core::read_whole_file(read.data));
+    if (reads_shards(run.options)) {
+      Options other = run.options;
+      other.data = read.data;
+      other.vocabulary = run.tokenizer.vocabulary();
+      const data::Shards shards = open_shards(other);
+      tokens.resize(shards.size());
+      shards.read(0, tokens);
+    } else {
+      tokens = run.tokenizer.encode(core::read_whole_file(read.data));
+    }
     what = core::text("'", read.data, "'");
   }
   const auto e = halfstep::with_format(run.options.format, [&]<class T> {
@@ -69,12 +84,12 @@ void evaluate(const ReadOptions& read) {
                                        "' holds weights that are not finite, or overflow. Train again.");
   }
   print(core::text(what, ": ", e.count, " tokens\nval_loss ", core::text(e.nats_per_token()),
-                   "\nval_standard_error ", e.standard_error, "\nval_bits_per_byte ", e.bits_per_byte(),
-                   "\nval_accuracy ", e.accuracy(), "\n"));
+                   "\nval_standard_error ", e.standard_error, "\nval_perplexity ", e.perplexity(),
+                   e.bytes > 0 ? core::text("\nval_bits_per_byte ", e.bits_per_byte()) : "", "\nval_accuracy ", e.accuracy(), "\n"));
 }
 
 void sample(const ReadOptions& read) {
-  const Run run = open_run(read.out);
+  const Run run = open_run(read.out, read.average);
   halfstep::Runtime runtime({.threads = read.threads, .seed = run.options.seed});
   print(read.prompt);
   static_cast<void>(halfstep::with_format(run.options.format, [&]<class T> {

@@ -17,8 +17,8 @@
 namespace capstone {
 
 /// What a run leaves behind.
-inline constexpr std::array<std::string_view, 6> run_files{
-    "weights.safetensors", "tokenizer.txt", "config.json", "metrics.jsonl", "summary.json", "sample.txt"};
+inline constexpr std::array<std::string_view, 7> run_files{
+    "weights.safetensors", "average.safetensors", "tokenizer.txt", "config.json", "metrics.jsonl", "summary.json", "sample.txt"};
 
 class RunFolder {
  public:

@@ -62,9 +62,14 @@ std::string summary_json(const Options& options, const Trained& trained, int thr
   json["val_loss"] = trained.evaluation.nats_per_token();
   json["val_standard_error"] = trained.evaluation.standard_error;
   json["val_tokens"] = trained.evaluation.count;
-  json["val_bits_per_byte"] = trained.evaluation.bits_per_byte();
+  json["val_perplexity"] = trained.evaluation.perplexity();
+  if (trained.evaluation.bytes > 0) json["val_bits_per_byte"] = trained.evaluation.bits_per_byte();
   json["val_accuracy"] = trained.evaluation.accuracy();
-  json["ngram_bits_per_byte"] = ngram_bits_per_byte;
+  if (options.ema > 0.0) {
+    json["average_val_loss"] = trained.average_evaluation.nats_per_token();
+    json["average_hash"] = hash_text(trained.average_hash);
+  }
+  if (ngram_bits_per_byte > 0.0) json["ngram_bits_per_byte"] = ngram_bits_per_byte;
   if (floor > 0.0) json["floor_nats_per_character"] = floor;
   json["loss_scale"] = trained.loss_scale;
   auto& underflow = json["underflow"];  // shares of the last step's non-zero gradients

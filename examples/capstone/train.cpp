@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <halfstep/core/file.hpp>
 #include <halfstep/core/runtime.hpp>
@@ -35,11 +36,12 @@ void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), s
 /// What the directory will hold: weights, checkpoints, and a bound for the rest.
 std::uintmax_t expected_bytes(const Options& options, std::int64_t parameters) {
   const std::uintmax_t element = options.format == "float" ? 4 : 2;
-  const std::uintmax_t state = element + 8 + (element == 2 ? 4 : 0);  // with two moments and masters
+  const std::uintmax_t average = options.ema > 0.0 ? 4 : 0;
+  const std::uintmax_t state = element + 8 + (element == 2 ? 4 : 0) + average;  // with two moments and masters
   // Those that stay, the best, and the one being written.
   const auto checkpoints = options.checkpoint_every > 0 ? static_cast<std::uintmax_t>(options.keep) + 2 : 1U;
   const auto lines = static_cast<std::uintmax_t>(options.steps);
-  return static_cast<std::uintmax_t>(parameters) * (element + checkpoints * state) + 800 * lines +
+  return static_cast<std::uintmax_t>(parameters) * (2 * element + checkpoints * state) + 800 * lines +
          (std::uintmax_t{1} << 17);
 }
 
@@ -52,8 +54,14 @@ void report(const Options& options, const Dataset& dataset, const Trained& train
     return core::text(train_::fixed_text(static_cast<double>(bytes) / 1e6, 3), " MB");
   };
   print(core::text("\nheld-out loss     ", number(e.nats_per_token()), " nats a token (standard error ",
-                   number(e.standard_error), "), ", number(e.bits_per_byte()), " bits a byte\n"));
-  print(core::text("4-gram            ", number(ngram), " bits a byte, Witten-Bell, on the same split\n"));
+                   number(e.standard_error), "), perplexity ", number(e.perplexity()),
+                   e.bytes > 0 ? core::text(", ", number(e.bits_per_byte()), " bits a byte") : "", "\n"));
+  if (options.ema > 0.0) {
+    print(core::text("of the average    ", number(trained.average_evaluation.nats_per_token()), " nats a token\n"));
+  }
+  if (ngram > 0.0) {
+    print(core::text("4-gram            ", number(ngram), " bits a byte, Witten-Bell, on the same split\n"));
+  }
   if (dataset.grammar) {
     print(core::text("floor             ", number(dataset.grammar->entropy_per_character()),
                      " nats a character: the entropy of the language\n"));
@@ -76,7 +84,7 @@ void report(const Options& options, const Dataset& dataset, const Trained& train
     print(core::text("\n", to_string(trained.telemetry), to_string(trained.shadow)));
   }
   print(core::text("\nsample:\n", trained.sample, "\n\n"));
-  print(core::text("in ", options.out, ": weights.safetensors, tokenizer.txt, config.json, metrics.jsonl, "
+  print(core::text("in ", options.out, ": weights.safetensors, ", options.ema > 0.0 ? "average.safetensors, " : "", "tokenizer.txt, config.json, metrics.jsonl, "
                    "summary.json, sample.txt", options.checkpoint_every > 0 ? ", checkpoints" : "", "\nmore: capstone sample --out ", options.out,
                    " --prompt TEXT\n"));
 }
@@ -92,12 +100,18 @@ void train(const Options& options, bool resume) {
   const std::int64_t parameters = count_parameters(options, text.vocabulary());
   // What the files say, so that the run can be evaluated and repeated from any directory.
   Options stored = options;
-  if (dataset.grammar == std::nullopt) stored.data = std::filesystem::absolute(options.data).string();
+  if (dataset.grammar == std::nullopt) {
+    stored.data.clear();
+    for (const std::string& file : reads_shards(options) ? shard_files(options) : std::vector{options.data}) {
+      stored.data += (stored.data.empty() ? "" : ",") + std::filesystem::absolute(file).string();
+    }
+  }
   const std::string config = to_json(stored);
   halfstep::Runtime runtime({.threads = options.threads, .seed = options.seed});
   print(runtime.describe() + "\n");
-  print(core::text("text '", options.data, "': ", dataset.bytes.size(), " bytes, ", text.tokens().size(),
-                   " tokens of ", text.vocabulary(), ", ", text.train().size(), " to train on\n"));
+  print(core::text("text '", options.data, "': ",
+                   dataset.bytes.empty() ? "" : core::text(dataset.bytes.size(), " bytes, "), text.size(),
+                   " tokens of ", text.vocabulary(), ", ", text.train_size(), " to train on\n"));
   print(core::text("model: ", parameters, " parameters in ", options.format, "\n"));
   if (!std::has_single_bit(static_cast<unsigned>(options.accumulate))) {
     print(core::text("note: --accumulate ", options.accumulate, " is no power of two, so the bits of the result "
@@ -108,6 +122,7 @@ void train(const Options& options, bool resume) {
   try {
     Trained trained;
     const std::string weights = folder.part("weights.safetensors");
+    const std::string average = options.ema > 0.0 ? folder.part("average.safetensors") : "";
     const std::string log = (folder.checkpoints() / "metrics.jsonl").string();
     if (!resume) core::write_file_atomically((folder.checkpoints() / "run.json").string(), config);
     {
@@ -147,7 +162,8 @@ void train(const Options& options, bool resume) {
           .on_note = [&](std::string_view line) { progress.note(line); },
           .should_stop = [] { return signal_that_came() != 0; }};
       trained = halfstep::with_format(options.format, [&]<class T> {
-        return train_model<T>(options, runtime, text, folder.checkpoints().string(), weights, listeners);
+        return train_model<T>(options, runtime, text, folder.checkpoints().string(), weights, average,
+                              listeners);
       });
     }
     if (trained.stopped) {
@@ -157,7 +173,7 @@ void train(const Options& options, bool resume) {
                         signal_that_came());
     }
     core::write_file_atomically(folder.part("metrics.jsonl"), core::read_whole_file(log));
-    const double ngram = ngram_of(dataset).bits_per_byte();
+    const double ngram = ngram_of(dataset);
     const double floor = dataset.grammar ? dataset.grammar->entropy_per_character() : 0.0;
     core::write_file_atomically(folder.part("tokenizer.txt"), text.tokenizer().serialise());
     core::write_file_atomically(folder.part("config.json"), config);

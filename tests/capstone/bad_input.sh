@@ -225,7 +225,7 @@ case $case in
   full_stdout)
     [ -e /dev/full ] || { echo "halfstep skip: no /dev/full"; exit 0; }
     "$capstone" $(train "$work/run") > /dev/null 2>&1 || fail "the run itself"
-    for arguments in "$(train "$work/other")" "eval --out $work/run" "sample --out $work/run --length 5" --help; do
+    for arguments in "$(train "$work/other")" "eval --out $work/run" "sample --out $work/run --tokens 5" --help; do
       "$capstone" $arguments > /dev/full 2> "$work/stderr"
       got=$?
       [ $got -eq 1 ] || fail "$arguments: exit code $got, wanted 1"

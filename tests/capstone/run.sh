@@ -58,7 +58,7 @@ case $case in
       [ -s "$work/a/$file" ] || fail "$file is missing or empty"
     done
     [ "$(ls "$work/a" | wc -l)" -eq 6 ] || fail "there is more: $(ls "$work/a")"
-    for key in format steps parameters seed threads isa train_loss val_loss val_bits_per_byte \
+    for key in format steps parameters seed threads isa train_loss val_loss val_perplexity val_bits_per_byte val_accuracy \
       ngram_bits_per_byte tokens_per_second ms_per_step_median skipped_steps micro_batches peak_bytes \
       total weights gradients master moments activations recompute workspace packed weights_hash; do
       grep -q "\"$key\":" "$work/a/summary.json" || fail "summary.json lacks $key"
@@ -104,12 +104,75 @@ case $case in
       cmp "$work/one.txt" "$work/other.txt" || fail "$format: the loss depends on the batch"
       grep -qx "val_loss $(value $format val_loss)" "$work/one.txt" ||
         fail "$format: eval says $(cat "$work/one.txt"), training said $(value $format val_loss)"
-      "$capstone" sample --out "$work/$format" --length 40 --seed 5 > "$work/s1" || fail "sample $format"
-      "$capstone" sample --out "$work/$format" --length 40 --seed 5 > "$work/s2" || fail "sample $format"
-      "$capstone" sample --out "$work/$format" --length 40 --seed 6 > "$work/s3" || fail "sample $format"
+      "$capstone" sample --out "$work/$format" --tokens 40 --seed 5 > "$work/s1" || fail "sample $format"
+      "$capstone" sample --out "$work/$format" --tokens 40 --seed 5 > "$work/s2" || fail "sample $format"
+      "$capstone" sample --out "$work/$format" --tokens 40 --seed 6 > "$work/s3" || fail "sample $format"
       cmp "$work/s1" "$work/s2" || fail "$format: one seed, two samples"
       cmp -s "$work/s1" "$work/s3" && fail "$format: two seeds, one sample"
+      "$capstone" sample --out "$work/$format" --tokens 40 --seed 5 --top-k 1 > "$work/s4" || fail "sample $format"
+      "$capstone" sample --out "$work/$format" --tokens 40 --seed 6 --top-p 1e-9 > "$work/s5" || fail "sample $format"
+      "$capstone" sample --out "$work/$format" --tokens 40 --temperature 0 > "$work/s6" || fail "sample $format"
+      cmp "$work/s4" "$work/s5" && cmp "$work/s4" "$work/s6" || fail "$format: the likeliest token is one"
+      cmp -s "$work/s1" "$work/s4" && fail "$format: --top-k is ignored"
+      grep -q "^val_perplexity [0-9]" "$work/one.txt" || fail "eval says no perplexity"
     done
+    ;;
+  shards)
+    # The text's characters as numbers, in files of each kind: the run on the text itself.
+    hash_run text --order epochs --tokenizer byte
+    numbers() { od -An -v -tu1 -w1 "$1" | LC_ALL=C awk -v zeros="$2" '{ printf "%c", $1; for (i = 0; i < zeros; i++) printf "%c", 0 }'; }
+    head -c 30001 "$work/text.txt" > "$work/a"
+    tail -c +30002 "$work/text.txt" > "$work/b"
+    numbers "$work/text.txt" 1 > "$work/one.bin"
+    numbers "$work/a" 3 > "$work/a.bin"
+    numbers "$work/b" 3 > "$work/b.bin"
+    count=$(wc -c < "$work/text.txt")
+    # llm.c's header: 20240520, 1, count.
+    { printf '\210\330\064\001\001\000\000\000'
+      printf "\\$(printf %o $((count & 255)))\\$(printf %o $((count >> 8 & 255)))\\$(printf %o $((count >> 16)))"
+      head -c 1013 /dev/zero
+      cat "$work/one.bin"
+    } > "$work/c.bin"
+    shard_run() {
+      name=$1
+      shift
+      run "$name" --preset hash --threads 1 --order epochs --vocabulary 256 "$@"
+      same text "$name"
+      grep -q bits_per_byte "$work/$name/summary.json" && fail "$name: bits a byte of what has no bytes"
+    }
+    shard_run uint16 --tokenizer uint16 --data "$work/one.bin"
+    shard_run uint32 --tokenizer uint32 --data "$work/a.bin,$work/b.bin"
+    shard_run llmc --tokenizer llmc --data "$work/c.bin"
+    run order --preset hash --threads 1 --vocabulary 256 --tokenizer llmc --data "$work/c.bin"
+    other text order
+    "$capstone" sample --out "$work/llmc" --prompt "97 32" --tokens 3 | grep -qxE '97 32[0-9 ]+' || fail "a sample of numbers"
+    "$capstone" eval --out "$work/uint32" > "$work/e" || fail "eval of shards"
+    grep -qx "val_loss $(value text val_loss)" "$work/e" || fail "eval says $(cat "$work/e")"
+    "$capstone" eval --out "$work/uint32" --data "$work/b.bin" > "$work/e" || fail "eval of another shard"
+    "$capstone" train --out "$work/bad" --preset hash --tokenizer llmc --data "$work/one.bin" > "$work/bad.log" 2>&1
+    [ $? -eq 2 ] && grep -q "one.bin' begins with magic" "$work/bad.log" || fail "$(cat "$work/bad.log")"
+    "$capstone" train --out "$work/bad" --preset hash --tokenizer llmc --vocabulary 100 --data "$work/c.bin" > "$work/bad.log" 2>&1
+    [ $? -eq 2 ] && grep -q "c.bin', token [0-9]* at byte [0-9]* is" "$work/bad.log" || fail "$(cat "$work/bad.log")"
+    [ ! -e "$work/bad" ] || fail "a run that was refused left something"
+    ;;
+  average)
+    hash_run plain
+    hash_run a --ema 0.9
+    same plain a
+    hash_run b --ema 0.5
+    same plain b
+    [ -n "$(value a average_hash)" ] && [ "$(value a average_hash)" != "$(value b average_hash)" ] || fail "--ema is ignored"
+    [ "$(value a average_val_loss)" != "$(value a val_loss)" ] || fail "the average is the weights"
+    "$capstone" eval --out "$work/a" --average true > "$work/e" || fail "eval of the average"
+    grep -qx "val_loss $(value a average_val_loss)" "$work/e" || fail "eval says $(cat "$work/e")"
+    "$capstone" sample --out "$work/a" --average true --tokens 5 > /dev/null || fail "a sample of the average"
+    "$capstone" eval --out "$work/plain" --average true > "$work/e" 2>&1 && fail "an average of nothing"
+    grep -q "kept no average" "$work/e" || fail "$(cat "$work/e")"
+    # The same by --config, and what is written says so.
+    "$capstone" train --config "$work/a/config.json" --out "$work/c" > "$work/c.log" 2>&1 || fail "from config.json"
+    [ "$(value a average_hash)" = "$(value c average_hash)" ] || fail "config.json lacks --ema"
+    [ -s "$work/a/average.safetensors" ] && cmp "$work/a/average.safetensors" "$work/c/average.safetensors" || fail "the file"
+    [ "$(value a predicted_peak_bytes)" -eq "$(value a total)" ] || fail "the peak with an average"
     ;;
   equal_hashes)
     for format in float bf16 fp16; do

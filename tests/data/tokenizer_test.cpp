@@ -151,4 +151,23 @@ TEST(TokenizerFile, AnythingElseIsRefusedWithItsLine) {
   EXPECT_SAYS(refuse(head + "byte 1\n61\n62\n"), "line 3: more follows after 1 symbols");
 }
 
+TEST(TokenizerNumbers, AreTheirOwnTextAndSurviveARoundTrip) {
+  const auto tokenizer = Tokenizer::numbers(3000);
+  EXPECT_EQ(tokenizer.vocabulary(), 3000);
+  const std::vector<std::int32_t> tokens{12, 0, 2999, 7};
+  EXPECT_EQ(tokenizer.decode(tokens), "12 0 2999 7 ");
+  EXPECT_EQ(tokenizer.encode(" 12 0\n2999 7"), tokens);
+  EXPECT_EQ(tokenizer.count_bytes(tokens), 0);
+  EXPECT_EQ(tokenizer.newline(), std::nullopt);
+  EXPECT_EQ(Tokenizer::characters("a\nb").newline(), 0);
+  EXPECT_EQ(Tokenizer::parse(tokenizer.serialise()), tokenizer);
+  EXPECT_FALSE(tokenizer == Tokenizer::numbers(2999));
+  EXPECT_SAYS(message<DataError>([&] { (void)tokenizer.encode("1 3000"); }), "token 3000 at byte 2");
+  EXPECT_SAYS(message<DataError>([&] { (void)tokenizer.encode("1 x"); }), "no token number at byte 2");
+  EXPECT_SAYS(message<DataError>([&] { (void)tokenizer.encode("-1"); }), "no token number at byte 0");
+  EXPECT_SAYS(message<OptionError>([] { (void)Tokenizer::numbers(0); }), "a vocabulary of 0");
+  EXPECT_SAYS(message<FileError>([] { (void)Tokenizer::parse("halfstep-tokenizer 1 number 2\n0\n5\n"); }),
+              "number 1 is missing");
+}
+
 }  // namespace

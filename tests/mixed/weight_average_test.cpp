@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <halfstep/data/text.hpp>
 #include <halfstep/mixed/gradient_accumulator.hpp>
 #include <halfstep/mixed/master_weights.hpp>
 #include <halfstep/mixed/weight_average.hpp>

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <halfstep/autograd/ops/constant.hpp>
+#include <halfstep/data/text.hpp>
 #include <halfstep/nn/gpt.hpp>
 #include <halfstep/train/evaluate.hpp>
 
@@ -42,6 +43,7 @@ TEST(Evaluate, IsTheSummedLossOverEveryTokenButTheFirst) {
   EXPECT_NEAR(result.nats, wanted, 1e-5);
   EXPECT_EQ(result.correct, std::count(tokens.begin() + 1, tokens.end(), 2));
   EXPECT_DOUBLE_EQ(result.nats_per_token(), result.nats / 10.0);
+  EXPECT_NEAR(result.perplexity(), std::exp(wanted / 10.0), 1e-5);
 }
 
 // Windows of 4, 4 and 2 targets with sums L: sqrt(sum (L - mean n)^2 x 3 / 2) / 10.
@@ -77,6 +79,7 @@ void expect_one_result_for_every_batch() {
     EXPECT_EQ(other.count, one.count) << rows;
     EXPECT_EQ(other.correct, one.correct) << rows;
     EXPECT_EQ(other.standard_error, one.standard_error) << rows;
+    EXPECT_EQ(other.perplexity(), one.perplexity()) << rows;
   }
   EXPECT_NE(hs::train::evaluate(gpt, parameters, text, {.length = 3}).nats, one.nats);
 }

@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <halfstep/data/text.hpp>
 #include <halfstep/nn/gpt.hpp>
 #include <halfstep/train/fit.hpp>
 

@@ -24,6 +24,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <halfstep/data/text.hpp>
 #include <halfstep/io/run.hpp>
 #include <halfstep/mixed/weight_average.hpp>
 #include <halfstep/nn/gpt.hpp>

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -21,7 +22,7 @@ namespace {
 
 TEST(DrawToken, PicksByCumulativeProbability) {
   const std::array<float, 3> logits{0.0F, std::log(2.0F), 0.0F};  // 1/4, 1/2, 1/4
-  const auto draw = [&](double uniform) { return draw_token<float>(logits, 1.0F, uniform); };
+  const auto draw = [&](double uniform) { return draw_token<float>(logits, {.temperature = 1.0F}, uniform); };
   EXPECT_EQ(draw(0.0), 0);
   EXPECT_EQ(draw(0.2499), 0);
   EXPECT_EQ(draw(0.2501), 1);
@@ -32,17 +33,46 @@ TEST(DrawToken, PicksByCumulativeProbability) {
 
 TEST(DrawToken, TemperatureSharpensAndZeroTakesTheFirstOfTheLargest) {
   const std::array<float, 3> logits{1.0F, 3.0F, 3.0F};
-  EXPECT_EQ(draw_token<float>(logits, 0.0F, 0.99), 1);
-  EXPECT_EQ(draw_token<float>(logits, 1e-3F, 0.0), 1);   // the weight of token 0 underflows
-  EXPECT_EQ(draw_token<float>(logits, 100.0F, 0.1), 0);  // nearly uniform
+  EXPECT_EQ(draw_token<float>(logits, {.temperature = 0.0F}, 0.99), 1);
+  EXPECT_EQ(draw_token<float>(logits, {.temperature = 1e-3F}, 0.0), 1);   // the weight of token 0 underflows
+  EXPECT_EQ(draw_token<float>(logits, {.temperature = 100.0F}, 0.1), 0);  // nearly uniform
   const std::array<float, 2> large{3e38F, -3e38F};
-  EXPECT_EQ(draw_token<float>(large, 1.0F, 0.9), 0);
+  EXPECT_EQ(draw_token<float>(large, {.temperature = 1.0F}, 0.9), 0);
+}
+
+// Probabilities 8, 4, 4, 2, 1, 1 of 20, in another order.
+TEST(DrawToken, OfTheTopKOrOfAShareAloneKeepsTheLikeliestAndOfEqualsTheFirst) {
+  const double weights[]{1, 4, 8, 4, 2, 1};
+  std::array<float, 6> logits{};
+  for (std::size_t i = 0; i < 6; ++i) logits[i] = static_cast<float>(std::log(weights[i]));
+  const auto drawn = [&](const hs::train::SampleOptions& options) {
+    std::array<int, 6> counts{};
+    for (int i = 0; i < 2000; ++i) {
+      ++counts[static_cast<std::size_t>(draw_token<float>(logits, options, (i + 0.5) / 2000))];
+    }
+    return counts;
+  };
+  using Counts = std::array<int, 6>;
+  EXPECT_EQ(drawn({.temperature = 1}), (Counts{100, 400, 800, 400, 200, 100}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 9}), drawn({.temperature = 1}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 1}), (Counts{0, 0, 2000, 0, 0, 0}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 3}), (Counts{0, 500, 1000, 500, 0, 0}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 2})[3], 0);  // an equal of token 1, but later
+  EXPECT_NEAR(drawn({.temperature = 1, .top_k = 2})[1], 2000 / 3, 1);
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.01}), (Counts{0, 0, 2000, 0, 0, 0}));
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.79}), (Counts{0, 500, 1000, 500, 0, 0}));
+  EXPECT_NEAR(drawn({.temperature = 1, .top_p = 0.85})[4], 2000 / 9, 1);
+  EXPECT_EQ(drawn({.temperature = 1, .top_p = 0.85})[0], 0);
+  // Of the top three, whose shares are a half and two quarters; of all, 0.7 would leave three.
+  EXPECT_EQ(drawn({.temperature = 1, .top_k = 3, .top_p = 0.7})[3], 0);
+  // The share is that at the temperature: squared weights, 64 of 102.
+  EXPECT_EQ(drawn({.temperature = 0.5F, .top_p = 0.6}), (Counts{0, 0, 2000, 0, 0, 0}));
 }
 
 TEST(DrawToken, RefusesWhatIsNoDistribution) {
   for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     const std::array<float, 2> logits{0.0F, bad};
-    EXPECT_THROW(static_cast<void>(draw_token<float>(logits, 1.0F, 0.5)), hs::NumericError);
+    EXPECT_THROW(static_cast<void>(draw_token<float>(logits, {.temperature = 1.0F}, 0.5)), hs::NumericError);
   }
 }
 
@@ -66,8 +96,14 @@ TEST(Sample, ContinuesThePromptAndSlidesItsWindow) {
   hs::Tape tape(runtime);
   const auto tokenizer = hs::data::Tokenizer::characters("abcdefgh");
   std::vector<std::size_t> seen;
-  EXPECT_EQ(hs::train::sample(Next{8, &seen}, tape, tokenizer, "ab", {.length = 8}), "cdefghab");
+  EXPECT_EQ(hs::train::sample(Next{8, &seen}, tape, tokenizer, "ab", {.length = 8, .slide = 1}), "cdefghab");
   EXPECT_EQ(seen, (std::vector<std::size_t>{2, 3, 4, 4, 4, 4, 4, 4}));
+  seen.clear();
+  EXPECT_EQ(hs::train::sample(Next{8, &seen}, tape, tokenizer, "ab", {.length = 8}), "cdefghab");
+  EXPECT_EQ(seen, (std::vector<std::size_t>{2, 3, 4, 3, 4, 3, 4, 3}));
+  seen.clear();
+  EXPECT_EQ(hs::train::sample(Next{8, &seen}, tape, tokenizer, "abcdefg", {.length = 2}), "ha");
+  EXPECT_EQ(seen, (std::vector<std::size_t>{4, 3}));
   EXPECT_EQ(hs::train::sample(Next{8, &seen}, tape, tokenizer, "", {.length = 2}), "bc");
   EXPECT_EQ(hs::train::sample(Next{8, &seen}, tape, tokenizer, "a", {.length = 0}), "");
 }
@@ -102,6 +138,44 @@ TEST(Sample, IsAFunctionOfItsSeed) {
   EXPECT_NE(with_seed(3), with_seed(4));
 }
 
+/// The same model, but sample does not know that it is a GPT.
+template <class T>
+struct Plain {
+  const hs::nn::Gpt<T>* gpt;
+  [[nodiscard]] int context() const { return gpt->context(); }
+  auto operator()(hs::Tape& tape, std::span<const std::int32_t> ids) const { return (*gpt)(tape, ids); }
+};
+
+template <class T>
+void expect_the_same_text_with_and_without_a_cache() {
+  hs::Runtime runtime({.threads = 2});
+  hs::Parameters<T> parameters(runtime);
+  const auto text = hs::data::Text::from_string("some text to take characters from, nothing more");
+  const hs::nn::Gpt<T> gpt(parameters, {.vocabulary = text.vocabulary(), .context = 12, .layers = 2, .heads = 2, .width = 16});
+  hs::Tape tape(runtime);
+  const auto written = [&](const auto& model, const hs::train::SampleOptions& options) {
+    const std::uint64_t before = runtime.counters().flops;
+    const auto out = hs::train::sample(model, tape, text.tokenizer(), "so", options);
+    return std::pair{out, runtime.counters().flops - before};
+  };
+  for (const int slide : {0, 1, 5, 12}) {
+    const hs::train::SampleOptions options{.length = 60, .top_k = 9, .top_p = 0.9, .slide = slide};
+    const auto cached = written(gpt, options);
+    const auto plain = written(Plain<T>{&gpt}, options);
+    EXPECT_EQ(cached.first, plain.first) << slide;
+    EXPECT_GT(cached.second, 0U);
+    EXPECT_LT(cached.second, plain.second);
+    if (slide == 0) {
+      EXPECT_LT(3 * cached.second, plain.second);
+    }
+  }
+  EXPECT_NE(written(gpt, {.length = 60, .slide = 1}).first, written(gpt, {.length = 60, .slide = 12}).first);
+}
+TEST(Sample, IsTheSameWithCachedKeysAndValuesAndCostsLess) {
+  expect_the_same_text_with_and_without_a_cache<float>();
+  expect_the_same_text_with_and_without_a_cache<hs::bf16>();
+}
+
 TEST(Sample, SaysWhatItCannotDo) {
   hs::Runtime runtime;
   hs::Tape tape(runtime);
@@ -118,6 +192,9 @@ TEST(Sample, SaysWhatItCannotDo) {
   EXPECT_THAT(message("z", {}), HasSubstr("is not one of the 3 symbols"));
   EXPECT_THAT(message("a", {.length = -1}), HasSubstr("length is -1"));
   EXPECT_THAT(message("a", {.temperature = -1.0F}), HasSubstr("temperature is -1"));
+  EXPECT_THAT(message("a", {.top_k = -1}), HasSubstr("top_k is -1"));
+  EXPECT_THAT(message("a", {.top_p = 0.0}), HasSubstr("top_p 0"));
+  EXPECT_THAT(message("a", {.slide = 5}), HasSubstr("slide is 5; wanted 1 to the context of 4"));
   EXPECT_THAT(message("a", {.temperature = std::numeric_limits<float>::quiet_NaN()}), HasSubstr("temperature is nan"));
 }
 

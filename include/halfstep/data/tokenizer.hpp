@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Text to token numbers and back: every byte, or the distinct characters of one text.
-// Not for: sub-word vocabularies, or cutting tokens into batches (data/text.hpp).
+// Text to token numbers and back: every byte, the distinct characters of one text, or the numbers
+// themselves. Not for: sub-word vocabularies, or cutting tokens into batches (data/text.hpp).
 #pragma once
 
 #include <algorithm>
@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,10 +30,11 @@ enum class TokenizerKind {
 /// A vocabulary of single symbols in ascending order; token i is symbol i.
 ///
 /// A symbol is a code point, or a byte: always a byte for TokenizerKind::byte, and for characters
-/// when the text they were collected from is not UTF-8. Immutable; safe to share between threads.
+/// when the text they were collected from is not UTF-8. Or a number, where tokens come without a
+/// text: then "12 7 " is the text of two. Immutable; safe to share between threads.
 class Tokenizer {
  public:
-  enum class Unit { byte, code_point };
+  enum class Unit { byte, code_point, number };
 
   /// All 256 bytes; token i is byte i.
   [[nodiscard]] static Tokenizer bytes() {
@@ -58,6 +60,16 @@ class Tokenizer {
     return {unit, std::move(symbols)};
   }
 
+  /// Token i is the number i, in decimal. @throws OptionError unless 1 <= vocabulary <= 2^30.
+  [[nodiscard]] static Tokenizer numbers(int vocabulary) {
+    if (vocabulary < 1 || vocabulary > 1 << 30) {
+      core::fail<OptionError>("Tokenizer::numbers: a vocabulary of ", vocabulary, "; wanted 1 to 2^30");
+    }
+    std::vector<char32_t> symbols(static_cast<std::size_t>(vocabulary));
+    for (std::size_t i = 0; i < symbols.size(); ++i) symbols[i] = static_cast<char32_t>(i);
+    return {Unit::number, std::move(symbols)};
+  }
+
   [[nodiscard]] static Tokenizer of(TokenizerKind kind, std::string_view text) {
     return kind == TokenizerKind::byte ? bytes() : characters(text);
   }
@@ -67,12 +79,22 @@ class Tokenizer {
   /// Code points or byte values, ascending, by token.
   [[nodiscard]] std::span<const char32_t> symbols() const { return symbols_; }
 
+  /// The token of the newline, if there is one: where a text begins that nobody has begun.
+  [[nodiscard]] std::optional<std::int32_t> newline() const {
+    const std::int32_t token = unit_ == Unit::number ? -1 : find(U'\n');
+    return token < 0 ? std::nullopt : std::optional(token);
+  }
+
   /// @throws DataError with the offset for a character that is not in the vocabulary, or bytes
-  /// that are no UTF-8 where the symbols are code points.
+  /// that are no UTF-8 where the symbols are code points, or no numbers where they are numbers.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const {
     std::vector<std::int32_t> tokens;
     tokens.reserve(text.size());
     for (std::size_t at = 0; at < text.size();) {
+      if (unit_ == Unit::number && (text[at] == ' ' || text[at] == '\n')) {
+        ++at;
+        continue;
+      }
       const std::size_t start = at;
       const char32_t symbol = take(unit_, text, at);
       const std::int32_t token = find(symbol);
@@ -101,22 +123,24 @@ class Tokenizer {
     return text;
   }
 
-  /// How many bytes of text the tokens stand for: the divisor of bits per byte.
+  /// How many bytes of text the tokens stand for: the divisor of bits per byte. 0 for numbers, of
+  /// which nobody knows.
   /// @throws DataError with the position for a token out of range.
   [[nodiscard]] std::int64_t count_bytes(std::span<const std::int32_t> tokens) const {
     std::int64_t sum = 0;
     for (std::size_t i = 0; i < tokens.size(); ++i) {
       require_token("Tokenizer::count_bytes", tokens[i], i);
       const char32_t c = symbols_[static_cast<std::size_t>(tokens[i])];
+      if (unit_ == Unit::number) continue;
       sum += unit_ == Unit::byte || c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
     }
     return sum;
   }
 
-  /// A text file of its own: a first line "halfstep-tokenizer 1 UNIT COUNT", UNIT byte or
-  /// code_point, then one symbol a line as a lower-case hexadecimal number, ascending.
+  /// A text file of its own: a first line "halfstep-tokenizer 1 UNIT COUNT", UNIT byte,
+  /// code_point or number, then one symbol a line as a lower-case hexadecimal number, ascending.
   [[nodiscard]] std::string serialise() const {
-    std::string out = core::text(kMagic, unit_ == Unit::byte ? "byte " : "code_point ",
+    std::string out = core::text(kMagic, name_of(unit_),
                                  vocabulary(), "\n");
     for (const char32_t symbol : symbols_) out += hexadecimal(symbol) + "\n";
     return out;
@@ -140,12 +164,13 @@ class Tokenizer {
     std::string_view head = next_line();
     if (!head.starts_with(kMagic)) bad("wanted '", kMagic, "UNIT COUNT'");
     head.remove_prefix(kMagic.size());
-    const Unit unit = head.starts_with("byte ") ? Unit::byte : Unit::code_point;
-    const std::string_view unit_name = unit == Unit::byte ? "byte " : "code_point ";
-    if (!head.starts_with(unit_name)) bad("the unit is neither byte nor code_point");
-    head.remove_prefix(unit_name.size());
+    Unit unit = Unit::byte;
+    if (head.starts_with(name_of(Unit::code_point))) unit = Unit::code_point;
+    if (head.starts_with(name_of(Unit::number))) unit = Unit::number;
+    if (!head.starts_with(name_of(unit))) bad("the unit is neither byte nor code_point nor number");
+    head.remove_prefix(name_of(unit).size());
     std::uint32_t count = 0;
-    const char32_t limit = unit == Unit::byte ? 0x100 : 0x110000;
+    const char32_t limit = unit == Unit::byte ? 0x100 : unit == Unit::number ? 1 << 30 : 0x110000;
     if (!number(head, 10, count) || count == 0 || count > limit) {
       bad("'", head, "' is no count of symbols");
     }
@@ -158,6 +183,7 @@ class Tokenizer {
         bad("'", text, "' is no symbol");
       }
       if (!symbols.empty() && symbols.back() >= symbol) bad("symbols are not in ascending order");
+      if (unit == Unit::number && symbol != i) bad("number ", i, " is missing");
       symbols.push_back(static_cast<char32_t>(symbol));
     }
     ++line;
@@ -190,6 +216,16 @@ class Tokenizer {
   /// The symbol at `at`, which moves behind it.
   [[nodiscard]] static char32_t take(Unit unit, std::string_view text, std::size_t& at) {
     if (unit == Unit::byte) return static_cast<unsigned char>(text[at++]);
+    if (unit == Unit::number) {
+      std::uint32_t value = 0;
+      const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), value);
+      if (error != std::errc()) {
+        core::fail<DataError>("Tokenizer::encode: no token number at byte ", at,
+                              ". The vocabulary is of numbers: write them in decimal, with spaces.");
+      }
+      at = static_cast<std::size_t>(end - text.data());
+      return static_cast<char32_t>(value);
+    }
     const Utf8Front front = utf8_front(text.substr(at));
     if (front.kind != Utf8Front::Kind::whole) {
       core::fail<DataError>("Tokenizer::encode: the text is not UTF-8 at byte ", at,
@@ -211,6 +247,8 @@ class Tokenizer {
     const char32_t symbol = symbols_[static_cast<std::size_t>(token)];
     if (unit_ == Unit::byte) {
       text += static_cast<char>(static_cast<unsigned char>(symbol));
+    } else if (unit_ == Unit::number) {
+      text += core::text(token, ' ');
     } else {
       append_utf8(text, symbol);
     }
@@ -224,7 +262,12 @@ class Tokenizer {
     }
   }
 
+  [[nodiscard]] static std::string_view name_of(Unit unit) {
+    return unit == Unit::byte ? "byte " : unit == Unit::number ? "number " : "code_point ";
+  }
+
   [[nodiscard]] std::string name(char32_t symbol) const {
+    if (unit_ == Unit::number) return core::text("token ", static_cast<std::uint32_t>(symbol));
     std::string out = unit_ == Unit::byte ? "byte 0x" : "character U+";
     out += hexadecimal(symbol);
     if (symbol >= 0x20 && symbol != 0x7F && (unit_ == Unit::code_point || symbol < 0x7F)) {

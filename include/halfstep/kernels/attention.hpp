@@ -202,6 +202,36 @@ void attention(const core::Compute& compute, const AttentionShape& shape, std::s
   }
 }
 
+/// The row of attention's `out` that belongs to the last token of each sequence, bit for bit, and
+/// nothing else: with keys and values kept from the tokens before, what one more token costs.
+///
+///   qkv        [batch * tokens, 3 * channels]  as for attention; of queries only the last are read
+///   out        [batch, channels]
+///   workspace  attention_workspace<E>(shape, compute.threads()) bytes, any alignment
+///
+/// Threads share (sequence, head). Counts 4 x batch x channels x tokens operations.
+/// @throws ShapeError if sizes do not fit or the workspace is too small.
+template <numeric::real_element E>
+void attention_of_last(const core::Compute& compute, const AttentionShape& shape,
+                       std::span<const E> qkv, std::span<E> out, std::span<std::byte> workspace) {
+  using A = numeric::accumulator_t<E>;
+  const char* function = "attention_of_last";
+  detail::check_attention(function, shape, qkv.size(),
+                          out.size() * static_cast<std::size_t>(shape.tokens),
+                          static_cast<std::size_t>(shape.rows() * shape.heads));
+  const core::PhaseScope phase(compute.counters, core::Phase::attention);
+  const detail::AttentionLayout layout(shape, false);
+  A* work = detail::attention_memory<A>(function, layout, compute.threads(), workspace);
+  const auto body = HALFSTEP_PICK(compute.isa, attention_of_last<E, detail::AttentionLayout>);
+  compute.share(shape.batch * shape.heads, 1,
+                [&](std::int64_t begin, std::int64_t end, int worker) {
+                  body(layout, qkv.data(), out.data(), work + worker * layout.size, begin, end);
+                });
+  if (compute.counters != nullptr) {
+    compute.counters->flops += static_cast<std::uint64_t>(4 * shape.rows() * shape.channels());
+  }
+}
+
 /// The gradient of qkv from that of out.
 ///
 ///   dout, out  [batch * tokens, channels]      out and lse from the forward

@@ -17,7 +17,7 @@
 #include <halfstep/core/fma.hpp>
 #include <halfstep/core/micro_batch.hpp>
 #include <halfstep/core/strict_math.hpp>
-#include <halfstep/data/text.hpp>
+#include <halfstep/data/crops.hpp>
 #include <halfstep/kernels/cross_entropy.hpp>
 #include <halfstep/tensor/parameters.hpp>
 #include <halfstep/train/step_info.hpp>
@@ -134,21 +134,25 @@ template <class Model>
   return result;
 }
 
-/// The held-out part of a text, with the bytes that its targets stand for.
-template <class Model>
-[[nodiscard]] Evaluation evaluate(const Model& model, Tape& tape, const data::Text& text,
+/// The held-out part of a data::Text, with the bytes that its targets stand for, or of data::Shards,
+/// whose bytes nobody knows.
+template <class Model, class Data>
+[[nodiscard]] Evaluation evaluate(const Model& model, Tape& tape, const Data& data,
                                   const EvaluateOptions& options = {}) {
-  Evaluation result = evaluate_tokens(model, tape, text.held_out(), options);
-  result.bytes = text.tokenizer().count_bytes(text.held_out().subspan(1));
+  const std::span<const std::int32_t> tokens = data.held_out();
+  Evaluation result = evaluate_tokens(model, tape, tokens, options);
+  if constexpr (requires { data.tokenizer(); }) {
+    result.bytes = data.tokenizer().count_bytes(tokens.subspan(1));
+  }
   return result;
 }
 
 /// As above, on a tape of its own.
-template <class Model, class T>
-[[nodiscard]] Evaluation evaluate(const Model& model, Parameters<T>& parameters,
-                                  const data::Text& text, const EvaluateOptions& options = {}) {
+template <class Model, class T, class Data>
+[[nodiscard]] Evaluation evaluate(const Model& model, Parameters<T>& parameters, const Data& data,
+                                  const EvaluateOptions& options = {}) {
   Tape tape(parameters.runtime());
-  return evaluate(model, tape, text, options);
+  return evaluate(model, tape, data, options);
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::train

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The training loop for a language model on a text: windows, updates, schedule, evaluation, hooks.
+// The training loop for a language model on a text or shards: windows, updates, schedule, evaluation, hooks.
 // It calls nothing that a loop of one's own cannot call; README has that loop.
 // Not for: other data or losses: write the loop, it is twenty lines.
 #pragma once
@@ -21,7 +21,7 @@
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
 #include <halfstep/core/strict_math.hpp>
-#include <halfstep/data/text.hpp>
+#include <halfstep/data/crops.hpp>
 #include <halfstep/mixed/gradient_accumulator.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/mixed/lost_updates.hpp>
@@ -165,6 +165,8 @@ template <class Model>
 ///                one, is what is trained on, else the cross-entropy of the logits
 ///   tape         of the same Runtime as the parameters
 ///   accumulator  of the same parameters, made with `scaler`
+///   text         data::Text, data::Shards, or whatever has their require_context(length),
+///                batch(micro, length, out) and held_out()
 ///   state        new, or restored together with parameters, optimizer and scaler: then the rest of
 ///                the run has the bits that it would have had
 ///
@@ -174,10 +176,10 @@ template <class Model>
 ///
 /// @throws NumericError naming the iteration for those; OptionError for options out of range;
 /// DataError if the text is shorter than a row.
-template <class Model, class T, class Optimizer>
+template <class Model, class T, class Optimizer, class Data>
 FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
               mixed::GradientAccumulator<T>& accumulator, const mixed::LossScaler& scaler,
-              const data::Text& text, const FitOptions& options, const Hooks& hooks,
+              const Data& text, const FitOptions& options, const Hooks& hooks,
               FitState& state) {
   detail::check(options);
   const int length = detail::length_of(model, options.length, "fit");
@@ -351,18 +353,18 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
 }
 
 /// As above, from the beginning.
-template <class Model, class T, class Optimizer>
+template <class Model, class T, class Optimizer, class Data>
 FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
               mixed::GradientAccumulator<T>& accumulator, const mixed::LossScaler& scaler,
-              const data::Text& text, const FitOptions& options = {}, const Hooks& hooks = {}) {
+              const Data& text, const FitOptions& options = {}, const Hooks& hooks = {}) {
   FitState state;
   return fit(model, tape, optimizer, accumulator, scaler, text, options, hooks, state);
 }
 
 /// The short form: AdamW, with float master weights where T is a 16-bit format, a dynamic loss scale
 /// for fp16, clipping, and the schedule that the options name.
-template <class Model, class T>
-FitResult fit(const Model& model, Parameters<T>& parameters, const data::Text& text,
+template <class Model, class T, class Data>
+FitResult fit(const Model& model, Parameters<T>& parameters, const Data& text,
               const FitOptions& options = {}, const Hooks& hooks = {}) {
   const optim::AdamWOptions adamw{
       .beta1 = options.beta1, .beta2 = options.beta2, .weight_decay = options.weight_decay};

@@ -10,6 +10,7 @@
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
 #include <halfstep/core/strict_math.hpp>
+#include <halfstep/numeric/elementary_double.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::train {
 
@@ -48,6 +49,9 @@ struct Evaluation {
   [[nodiscard]] double nats_per_token() const {
     return count == 0 ? 0.0 : nats / static_cast<double>(count);
   }
+  /// exp of the mean over all targets, never a mean of exponentials. In the caller's floating-point
+  /// environment.
+  [[nodiscard]] double perplexity() const { return numeric::exp(nats_per_token()); }
   [[nodiscard]] double bits_per_byte() const {
     return bytes == 0 ? 0.0 : nats / (static_cast<double>(bytes) * 0.69314718055994530942);
   }
