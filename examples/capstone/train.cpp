@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include <halfstep/core/file.hpp>
+#include <halfstep/core/isa.hpp>
 #include <halfstep/core/runtime.hpp>
 #include <halfstep/core/views.hpp>
 #include <halfstep/dist/collective/group.hpp>
@@ -199,8 +200,9 @@ void train_first(const Options& options, bool resume, const Dataset& dataset, ha
 
 int train_rank(const Options& options, bool resume, const Dataset& dataset, const dist::Rank& rank) {
   const auto run = [&] {
-    halfstep::Runtime runtime(
-        {.threads = rank.threads, .seed = options.seed, .isa = dist::isa_of_rank_0(rank.transport)});
+    std::optional<core::Isa> isa;
+    if (options.ranks > 1) isa = dist::isa_of_rank_0(rank.transport);
+    halfstep::Runtime runtime({.threads = rank.threads, .seed = options.seed, .isa = isa});
     dist::Group group(rank.transport, runtime);
     if (group.rank() == 0) {
       train_first(options, resume, dataset, runtime, group);

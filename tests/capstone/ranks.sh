@@ -99,6 +99,8 @@ resume() {
   grep -q "resumed after iteration $from" "$work/$name.log" || fail "$name: $(cat "$work/$name.log")"
 }
 children_of() { cat "/proc/$1/task/$1/children"; }
+# Whether it runs; one that nobody has waited for does not.
+runs() { [ -r "/proc/$1/stat" ] && ! grep -q ') [ZX] ' "/proc/$1/stat"; }
 # start NAME ARGUMENTS...: a long run in the background, which has taken some steps when this returns.
 start() {
   name=$1
@@ -213,7 +215,7 @@ case $case in
       [ $code -eq 137 ] || fail "$transport: code $code"
       [ $took -lt 2000 ] || fail "$transport: $took ms"
       grep -q "rank 2 of 4 (process $3) was killed by signal 9" "$work/$transport.log" || fail "$(cat "$work/$transport.log")"
-      for pid in $all; do ! kill -0 $pid 2> /dev/null || fail "$transport: process $pid is still there"; done
+      for pid in $all; do ! runs $pid || fail "$transport: process $pid is still there"; done
       [ -z "$(find "$work/$transport" 2> /dev/null | grep -v -e checkpoints -e "$transport\$")" ] || fail "left: $(find "$work/$transport")"
     done
     # And the launcher itself.
@@ -222,7 +224,7 @@ case $case in
     kill -9 $started
     wait $started 2> /dev/null
     sleep 1
-    for pid in "$@"; do ! kill -0 $pid 2> /dev/null || fail "rank $pid outlives its launcher"; done
+    for pid in "$@"; do ! runs $pid || fail "rank $pid outlives its launcher"; done
     ls /dev/shm | cmp - "$work/shm-before" || fail "left in /dev/shm"
     ;;
   refusals)

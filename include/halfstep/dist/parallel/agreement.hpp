@@ -40,7 +40,6 @@ template <class V>
 /// the account. All ranks call it, and make theirs with RuntimeOptions::isa.
 [[nodiscard]] inline core::Isa isa_of_rank_0(Transport& transport,
                                              core::Isa here = core::default_isa_choice().isa) {
-  if (transport.size() == 1) return here;
   Runtime runtime({.threads = 1, .isa = here});
   Group group(transport, runtime);
   broadcast(group, std::span(&here, 1), 0);
