@@ -252,3 +252,4 @@ case $case in
     fail "no case $case"
     ;;
 esac
+echo "ok: $case"

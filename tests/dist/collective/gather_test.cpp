@@ -255,14 +255,14 @@ TEST_P(Gather, ManyRanksOnFewCoresStillMeet) {
 TEST(Group, CountsWhatEachCollectiveMoves) {
   ranks::run(2, Over::sockets, [&](dist::Group& group) {
     std::vector<float> floats(10);
-    std::vector<hs::bf16> halves(6);
+    std::vector<halfstep::bf16> halves(6);
     const std::vector<std::int64_t> counts{4, 2};
     dist::all_reduce(group, std::span(floats));
     dist::all_reduce(group, std::span(floats));
-    const auto mine = std::span<const hs::bf16>(halves).subspan(
+    const auto mine = std::span<const halfstep::bf16>(halves).subspan(
         0, static_cast<std::size_t>(counts[static_cast<std::size_t>(group.rank())]));
-    std::vector<hs::bf16> all(6);
-    dist::all_gather<hs::bf16>(group, mine, all, counts);
+    std::vector<halfstep::bf16> all(6);
+    dist::all_gather<halfstep::bf16>(group, mine, all, counts);
     const auto moved = group.collectives();
     ASSERT_EQ(moved.size(), 2U);
     EXPECT_EQ(moved[0].name(), "all_reduce F32");
