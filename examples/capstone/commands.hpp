@@ -2,6 +2,7 @@
 // The three things the program does. Each returns when it has succeeded, and throws otherwise.
 #pragma once
 
+#include <functional>
 #include <stdexcept>
 #include <string>
 
@@ -20,8 +21,13 @@ struct Interrupted : std::runtime_error {
   int signal;
 };
 
-/// With `resume` on from the newest checkpoint in options.out.
-void train(const Options& options, bool resume);
+/// Calls `body`, which gives the program's exit code, and turns what it throws into a code and a line on
+/// standard error. Another rank's failure passes through.
+[[nodiscard]] int exit_code_of(const std::function<int()>& body);
+
+/// With `resume` on from the newest checkpoint in options.out. Gives the exit code, having said why;
+/// in a process that is one of several ranks it does not return.
+[[nodiscard]] int train(const Options& options, bool resume);
 void evaluate(const ReadOptions& options);
 void sample(const ReadOptions& options);
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdio>
 #include <exception>
+#include <functional>
 #include <map>
 #include <new>
 #include <span>
@@ -98,10 +99,10 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  if (train.chosen()) capstone::train(capstone::resolve(train.given()), train.has("resume"));
+  if (train.chosen()) return capstone::train(capstone::resolve(train.given()), train.has("resume"));
   if (eval.chosen()) capstone::evaluate(capstone::resolve_read(eval.given(), capstone::eval_fields()));
   if (sample.chosen()) capstone::sample(capstone::resolve_read(sample.given(), capstone::sample_fields()));
-  if (train.chosen() || eval.chosen() || sample.chosen()) return 0;
+  if (eval.chosen() || sample.chosen()) return 0;
   std::fprintf(stderr, "capstone: unknown option %s. Did you mean --help?\n", argv[1]);
   return 2;
 }
@@ -115,13 +116,17 @@ int flushed(int code) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
+namespace capstone {
+
+int exit_code_of(const std::function<int()>& body) {
   try {
-    return flushed(run(argc, argv));
-  } catch (const capstone::Interrupted& stop) {
+    return flushed(body());
+  } catch (const halfstep::PeerError&) {
+    throw;
+  } catch (const Interrupted& stop) {
     std::fprintf(stderr, "capstone: %s\n", stop.what());
     return 128 + stop.signal;
-  } catch (const capstone::RunFailed& error) {
+  } catch (const RunFailed& error) {
     std::fprintf(stderr, "capstone: %s\n", error.what());
     return 1;
   } catch (const halfstep::NumericError& error) {
@@ -137,4 +142,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "capstone: %s\n", error.what());
     return 1;
   }
+}
+
+}  // namespace capstone
+
+int main(int argc, char** argv) {
+  return capstone::exit_code_of([&] { return run(argc, argv); });
 }

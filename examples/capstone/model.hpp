@@ -6,13 +6,17 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include <halfstep/core/ledger.hpp>
 #include <halfstep/core/runtime.hpp>
 #include <halfstep/data/tokenizer.hpp>
+#include <halfstep/dist/collective/group.hpp>
 #include <halfstep/mixed/underflow.hpp>
 #include <halfstep/train/shadow.hpp>
 #include <halfstep/train/step_info.hpp>
@@ -38,12 +42,16 @@ struct Trained {
   halfstep::mixed::Underflow underflow;  ///< of the last step's gradient
   std::uint64_t train_flops = 0;
   std::int64_t replayed_ops = 0;
-  std::int64_t predicted_peak = 0;
+  std::optional<std::int64_t> predicted_peak;  ///< not where ranks keep parts of the state
   std::int64_t peak = 0;
   halfstep::core::Ledger::Bytes at_peak{};
   halfstep::core::Counters counters{};
   halfstep::train::TelemetryInfo telemetry;  ///< of the last window, with --telemetry
   halfstep::train::Divergence shadow;        ///< of the step that would come next, the same
+  std::vector<std::int64_t> rank_tokens;     ///< targets that each rank trained on in this call
+  /// What each collective moved until the end of training, on every rank.
+  std::vector<std::pair<std::string, std::vector<halfstep::dist::CollectiveTraffic>>> traffic;
+  std::int64_t gathered = 0;    ///< elements of parameters that ZeRO 3 gathered for ops
   std::string ended_by_scaler;  ///< why the loss scaler ended the run; empty if it did not
   std::string sample;
 };
@@ -71,9 +79,10 @@ struct Listeners {
 [[nodiscard]] std::int64_t count_parameters(const Options& options, int vocabulary);
 
 /// Trains on from the newest checkpoint in `checkpoints`, if there is one, writes the weights to
-/// `weights_path` and, with --ema, their average to `average_path`, samples.
+/// `weights_path` and, with --ema, their average to `average_path`, samples: one rank's part of it.
+/// The paths and the listeners are rank 0's.
 template <class T>
-Trained train_model(const Options& options, halfstep::Runtime& runtime,
+Trained train_model(const Options& options, halfstep::Runtime& runtime, halfstep::dist::Group& group,
                     const Corpus& text, const std::string& checkpoints,
                     const std::string& weights_path, const std::string& average_path,
                     const Listeners& listeners);

@@ -2,8 +2,11 @@
 // The bodies of model.hpp for one format T. Included by model_float.cpp and its siblings alone.
 #pragma once
 
-#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,13 +14,25 @@
 #include <halfstep/autograd/ops/cross_entropy.hpp>
 #include <halfstep/autograd/schedule.hpp>
 #include <halfstep/autograd/tape.hpp>
+#include <halfstep/dist/collective/all_reduce.hpp>
+#include <halfstep/dist/collective/gather.hpp>
+#include <halfstep/dist/collective/group.hpp>
+#include <halfstep/dist/parallel/agreement.hpp>
+#include <halfstep/dist/parallel/data_parallel.hpp>
+#include <halfstep/dist/parallel/whole_state.hpp>
+#include <halfstep/dist/parallel/zero1.hpp>
+#include <halfstep/dist/parallel/zero2.hpp>
+#include <halfstep/dist/parallel/zero3.hpp>
 #include <halfstep/io/checkpoint.hpp>
 #include <halfstep/io/run.hpp>
 #include <halfstep/io/safetensors.hpp>
+#include <halfstep/mixed/any_optimizer.hpp>
 #include <halfstep/mixed/gradient_accumulator.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/mixed/master_weights.hpp>
 #include <halfstep/mixed/weight_average.hpp>
+#include <halfstep/mixed/processes.hpp>
+#include <halfstep/mixed/underflow.hpp>
 #include <halfstep/nn/gpt.hpp>
 #include <halfstep/nn/segmented_gpt.hpp>
 #include <halfstep/numeric/format.hpp>
@@ -100,7 +115,7 @@ class Rehearsal {
 
  private:
   [[nodiscard]] auto begin() {
-    return accumulator_.begin(tape_, 0, {.micro_batches = options_.accumulate, .rows = options_.batch, .targets_per_row = options_.context});
+    return accumulator_.begin(tape_, 0, {.micro_batches = options_.accumulate / options_.ranks, .rows = options_.batch, .targets_per_row = options_.context});
   }
 
   const Options& options_;
@@ -134,17 +149,139 @@ template <class T>
       gpt_options(options, text.vocabulary()));
 }
 
-/// The weights, for Python too.
+/// The optimizer that --zero asks for, and what joins the gradients of the ranks. Each is compiled
+/// once, and fit sees one type.
 template <class T>
-void write_weights(hs::Parameters<T>& parameters, const std::string& path) {
+class Trainer {
+ public:
+  using Whole = hs::mixed::MasterWeights<hs::optim::AdamW, T>;
+
+  Trainer(const Options& options, hs::dist::Group& group, hs::Parameters<T>& parameters) {
+    const hs::optim::AdamWOptions adamw{
+        .beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps, .weight_decay = options.weight_decay};
+    const hs::dist::ShardOptions shard{.bucket_bytes = options.bucket};
+    if (options.zero == 1) use<hs::dist::Zero1<Whole>>(group, parameters, adamw, shard);
+    if (options.zero == 2) use<hs::dist::Zero2<Whole>>(group, parameters, adamw, shard);
+    if (options.zero == 3) {
+      auto& sharded = use<hs::dist::Zero3<Whole>>(group, parameters, adamw, shard);
+      gathered_ = [&sharded] { return sharded.gathered(); };
+    }
+    if (options.zero > 0) return;
+    data_parallel_ = std::make_unique<hs::dist::DataParallel<T>>(
+        group, parameters,
+        hs::dist::DataParallelOptions{.bucket_bytes = options.bucket,
+                                      .algorithm = hs::dist::algorithm(options.algorithm)});
+    ranks_ = data_parallel_.get();
+    auto made = std::make_unique<hs::mixed::OptimizerOf<Whole>>(parameters, adamw);
+    whole_ = &made->get();
+    optimizer_ = std::move(made);
+  }
+
+  [[nodiscard]] hs::mixed::AnyOptimizer<T>& optimizer() { return *optimizer_; }
+  [[nodiscard]] hs::mixed::Processes<float>& ranks() { return *ranks_; }
+  /// Without ZeRO.
+  [[nodiscard]] Whole& whole() { return *whole_; }
+  /// Elements of parameters that ZeRO 3 gathered so far.
+  [[nodiscard]] std::int64_t gathered() const { return gathered_ ? gathered_() : 0; }
+
+ private:
+  template <class Sharded>
+  Sharded& use(auto&&... args) {
+    auto made = std::make_unique<hs::mixed::OptimizerOf<Sharded>>(args...);
+    Sharded& sharded = made->get();
+    ranks_ = &sharded.ranks();
+    optimizer_ = std::move(made);
+    return sharded;
+  }
+
+  std::unique_ptr<hs::dist::DataParallel<T>> data_parallel_;
+  std::unique_ptr<hs::mixed::AnyOptimizer<T>> optimizer_;
+  hs::mixed::Processes<float>* ranks_ = nullptr;
+  Whole* whole_ = nullptr;
+  std::function<std::int64_t()> gathered_;
+};
+
+/// The state of a run as one process would have it, for checkpoints that any number of ranks and any
+/// --zero can go on from. Rank 0 reads and writes them.
+template <class T>
+class Checkpoints {
+ public:
+  /// All ranks go on from the newest checkpoint, if there is one.
+  Checkpoints(hs::dist::Group& group, const hs::io::RunOptions& options, hs::Parameters<T>& parameters,
+              hs::mixed::AnyOptimizer<T>& optimizer, hs::mixed::LossScaler& scaler, hs::train::FitState& state, Average& average)
+      : weights_(group, parameters),
+        optimizer_(group, optimizer),
+        scaler_(group, scaler),
+        state_(group, state),
+        average_(group, average) {
+    gather();
+    if (group.rank() == 0) run_.emplace(options, weights_, optimizer_, scaler_, state_, average_);
+    const auto scatter = [](auto&... parts) { (parts.scatter(), ...); };
+    scatter(weights_, optimizer_, scaler_, state_, average_);
+    drop();
+  }
+  void save(std::int64_t iteration, std::optional<double> metric) {
+    gather();
+    if (run_) run_->save(iteration, metric);
+    drop();
+  }
+
+ private:
+  void gather() {
+    const auto all = [](auto&... parts) { (parts.gather(), ...); };
+    all(weights_, optimizer_, scaler_, state_, average_);
+  }
+  void drop() {
+    const auto all = [](auto&... parts) { (parts.drop(), ...); };
+    all(weights_, optimizer_, scaler_, state_, average_);
+  }
+
+  template <class Part>
+  using Whole = hs::dist::WholeState<Part>;
+  Whole<hs::Parameters<T>> weights_;
+  Whole<hs::mixed::AnyOptimizer<T>> optimizer_;
+  Whole<hs::mixed::LossScaler> scaler_;
+  Whole<hs::train::FitState> state_;
+  Whole<Average> average_;
+  std::optional<hs::io::Run<Whole<hs::Parameters<T>>, Whole<hs::mixed::AnyOptimizer<T>>,
+                            Whole<hs::mixed::LossScaler>, Whole<hs::train::FitState>, Whole<Average>>>
+      run_;
+};
+
+/// Counts of what each rank holds a part of, added up.
+[[nodiscard]] inline hs::mixed::Underflow sum_over_ranks(hs::dist::Group& group, const hs::mixed::Underflow& mine) {
+  hs::mixed::Underflow sum;
+  for (const auto& one : hs::dist::gather_values(group, mine)) {
+    sum.nonzero += one.nonzero;
+    sum.fp16 += one.fp16;
+    sum.fp16_scaled += one.fp16_scaled;
+    sum.bf16 += one.bf16;
+  }
+  return sum;
+}
+
+/// Who did what and what was moved for it, of all ranks.
+inline void add_account(hs::dist::Group& group, std::int64_t tokens, Trained& result) {
+  const auto own = group.collectives();
+  const std::vector<hs::dist::CollectiveTraffic> counted(own.begin(), own.end());  // before what follows is
+  result.rank_tokens = hs::dist::gather_values(group, tokens);
+  for (const auto& one : counted) result.traffic.emplace_back(one.name(), hs::dist::gather_values(group, one));
+}
+
+/// Weights that ranks hold, whole, to one file, for Python too. All ranks call it; rank 0 writes.
+template <class T>
+void write_weights(hs::dist::Group& group, hs::Parameters<T>& parameters, const std::string& path) {
+  hs::dist::WholeState weights(group, parameters);
+  weights.gather();
+  if (group.rank() != 0) return;
   hs::io::StateWriter writer;
-  parameters.visit_state(writer);
+  weights.visit_state(writer);
   hs::io::write_safetensors(path, writer.entries(),
                             {{"format", std::string(hs::format_name<T>)}, {"program", "halfstep capstone"}});
 }
 
 template <class T>
-Trained train_model(const Options& options, hs::Runtime& runtime, const Corpus& text,
+Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Group& group, const Corpus& text,
                     const std::string& checkpoints, const std::string& weights_path,
                     const std::string& average_path, const Listeners& listeners) {
   hs::Parameters<T> parameters(runtime);
@@ -154,55 +291,64 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const Corpus& 
   const auto schedule = [&] {
     Rehearsal<T> rehearsal(options, runtime, text.vocabulary());
     auto chosen = rehearsal.schedule();
-    result.predicted_peak = rehearsal.peak(chosen);
+    if (options.zero == 0) result.predicted_peak = rehearsal.peak(chosen);
     return chosen;
   }();
   const hs::nn::SegmentedGpt<T> model(gpt, schedule);
 
   hs::mixed::LossScaler scaler = make_scaler(options);
-  hs::mixed::GradientAccumulator<T> accumulator(parameters, scaler);
-  hs::mixed::MasterWeights<hs::optim::AdamW, T> optimizer(
-      parameters, {.beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps,
-                   .weight_decay = options.weight_decay});
+  Trainer<T> trainer(options, group, parameters);
+  auto& optimizer = trainer.optimizer();
+  hs::mixed::GradientAccumulator<T> accumulator(parameters, &scaler, trainer.ranks());
   hs::train::FitState state{.stopping = hs::train::EarlyStopping({.patience = options.patience})};
   if (options.plateau_patience > 0) {
     state.plateau.emplace(hs::optim::PlateauOptions{.factor = options.plateau_factor,
                                                     .patience = options.plateau_patience - 1});
   }
   Average average(options, parameters);
-  hs::io::Run run({.directory = checkpoints,
-                   .keep = options.keep,
-                   .config = identity_json(options),
-                   .data_hash = text.hash(),
-                   .report = listeners.on_note},
-                  parameters, optimizer, scaler, state, average);
-  listeners.on_start({.groups = hs::optim::to_string(optimizer.groups()),
-                      .iteration = state.iteration,
-                      .evaluated = state.evaluated == state.iteration});
+  Checkpoints<T> run(group,
+                     {.directory = checkpoints,
+                      .keep = options.keep,
+                      .config = identity_json(options),
+                      .data_hash = text.hash(),
+                      .report = listeners.on_note},
+                     parameters, optimizer, scaler, state, average);
+  const bool first = group.rank() == 0;
+  if (first) {
+    listeners.on_start({.groups = hs::optim::to_string(hs::optim::groups(parameters, options.weight_decay)),
+                        .iteration = state.iteration,
+                        .evaluated = state.evaluated == state.iteration});
+  }
+  // A signal may reach the ranks at different moments: rank 0 says for all whether to stop.
+  const auto should_stop = [&] {
+    std::uint8_t stop = first && listeners.should_stop() ? 1 : 0;
+    hs::dist::broadcast(group, std::span(&stop, 1), 0);
+    return stop != 0;
+  };
   // The best so far is saved where it is found; else a run's best would only be the best of the due ones.
   const auto save = [&](const hs::train::SavePoint& at) {
     const bool due = options.checkpoint_every > 0 &&
                      (at.iteration % options.checkpoint_every == 0 || at.improved || at.last);
-    if (!due && !(at.last && listeners.should_stop())) return;
-    listeners.before_save();
+    if (!due && !(at.last && should_stop())) return;
+    if (first) listeners.before_save();
     run.save(at.iteration, at.evaluated ? std::optional(at.loss) : std::nullopt);
   };
   hs::train::Hooks hooks{.on_step =
                              [&](const hs::train::StepInfo& info) {
-                               if (info.applied && average.weights) average.weights->update(optimizer);
-                               listeners.on_step(info);
+                               if (info.applied && average.weights) average.weights->update(trainer.whole());
+                               if (first) listeners.on_step(info);
                              },
                          .on_evaluate = listeners.on_evaluate,
                          .on_save_point = save,
-                         .should_stop = listeners.should_stop};
-  if (options.telemetry) {
+                         .should_stop = should_stop};
+  if (options.telemetry && first) {
     hooks.on_telemetry = [&](const hs::train::TelemetryInfo& info) {
       result.telemetry = info;
       listeners.on_telemetry(info);
     };
     hooks.on_evaluate = [&](const hs::train::EvaluationInfo& info) {
       listeners.on_evaluate(info);
-      result.shadow = next_step_in_double(options, text, parameters, optimizer, scaler, info.iteration);
+      result.shadow = next_step_in_double(options, text, parameters, trainer.whole(), scaler, info.iteration);
       listeners.on_shadow(result.shadow);
     };
   }
@@ -232,7 +378,9 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const Corpus& 
     result.median_step_seconds = fit.median_step_seconds;
     result.weights_hash = fit.weights_hash;
     result.train_flops = fit.flops;
-    result.underflow = fit.underflow;
+    result.underflow = options.zero > 0 ? sum_over_ranks(group, fit.underflow) : fit.underflow;
+    result.gathered = trainer.gathered();
+    add_account(group, fit.tokens_of_process, result);
     result.replayed_ops = tape.replayed_ops();
     result.peak = runtime.ledger().peak();
     result.at_peak = runtime.ledger().at_peak();
@@ -240,7 +388,7 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const Corpus& 
   }
   if (result.stopped) return result;
   result.loss_scale = scaler.scale();
-  write_weights(parameters, weights_path);
+  write_weights(group, parameters, weights_path);
   hs::Tape tape(runtime);
   if (average.weights) {
     auto averaged = parameters.template as<T>();
@@ -248,15 +396,15 @@ Trained train_model(const Options& options, hs::Runtime& runtime, const Corpus& 
     average.weights->copy_to(averaged);
     try {
       result.average_evaluation = hs::train::evaluate(
-          other, tape, text, {.rows = (options.batch + 3) / 4, .should_stop = listeners.should_stop});
+          other, tape, text, {.rows = (options.batch + 3) / 4, .should_stop = should_stop});
     } catch (const hs::train::Stopped&) {  // as within the sample, below
     }
     result.average_hash = hs::tensor::state_hash(average);
-    write_weights(averaged, average_path);
+    write_weights(group, averaged, average_path);
   }
   result.sample = hs::train::sample(gpt, tape, text.tokenizer(), "",
-                                    {.length = 300, .seed = options.seed, .should_stop = listeners.should_stop});
-  if (listeners.should_stop()) {  // between the end of training and that of the sample
+                                    {.length = 300, .seed = options.seed, .should_stop = should_stop});
+  if (should_stop()) {  // between the end of training and that of the sample
     result.stopped = true;
     save({.iteration = state.iteration,
           .last = true,
@@ -313,9 +461,9 @@ std::string sample_model(const Options& options, hs::Runtime& runtime,
 
 /// Compiles all of it for T.
 #define CAPSTONE_FORMAT(T)                                                                          \
-  template Trained train_model<T>(const Options&, halfstep::Runtime&, const Corpus&,                \
-                                  const std::string&, const std::string&, const std::string&,       \
-                                  const Listeners&);                                                \
+  template Trained train_model<T>(const Options&, halfstep::Runtime&, halfstep::dist::Group&,       \
+                                  const Corpus&, const std::string&, const std::string&,            \
+                                  const std::string&, const Listeners&);                            \
   template halfstep::train::Evaluation evaluate_model<T>(                                           \
       const Options&, halfstep::Runtime&, const halfstep::data::Tokenizer&,                         \
       std::span<const std::int32_t>, int, const std::string&);                                      \

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <optional>
 #include <type_traits>
@@ -10,6 +11,9 @@
 #include <nlohmann/json.hpp>
 
 #include <halfstep/core/file.hpp>
+#include <halfstep/core/views.hpp>
+#include <halfstep/dist/collective/all_reduce.hpp>
+#include <halfstep/dist/transport/launch.hpp>
 
 namespace capstone {
 
@@ -36,7 +40,7 @@ std::span<const Field<Options>> train_fields() {
       Field<O>{"bias", "true or false: biases in linear layers and norms", &O::bias},
       Field<O>{"dropout", "share set to zero in training, in [0, 1)", &O::dropout},
       Field<O>{"batch", "rows of a micro-batch", &O::batch},
-      Field<O>{"accumulate", "micro-batches of an update", &O::accumulate},
+      Field<O>{"accumulate", "micro-batches of an update, those of all ranks together", &O::accumulate},
       Field<O>{"steps", "iterations, skipped updates included", &O::steps},
       Field<O>{"lr", "learning rate after the warm-up", &O::lr},
       Field<O>{"min-lr", "learning rate at the end", &O::min_lr},
@@ -63,7 +67,13 @@ std::span<const Field<Options>> train_fields() {
                &O::checkpoint_every},
       Field<O>{"keep", "newest checkpoints that stay, besides the best", &O::keep},
       Field<O>{"seed", "of weights, crops, dropout and samples", &O::seed},
-      Field<O>{"threads", "0: as many as the process may use", &O::threads},
+      Field<O>{"threads", "of each rank; 0: as many as the process may use, divided among the ranks", &O::threads},
+      Field<O>{"ranks", "processes that share the micro-batches of an update: a power of two", &O::ranks},
+      Field<O>{"zero", "0: every rank keeps all; 1, 2, 3: optimizer state, gradients as well, weights as well are "
+                       "divided among the ranks", &O::zero},
+      Field<O>{"transport", "of ranks: shm, pipe (nothing is shared) or threads (of one process)", &O::transport},
+      Field<O>{"algorithm", "of --zero 0: best, push, direct or ring", &O::algorithm},
+      Field<O>{"bucket", "bytes of the gradient that ranks reduce at a time", &O::bucket},
       Field<O>{"telemetry", "true or false: measure gradients, updates and a step in double at evaluations",
                &O::telemetry},
   };
@@ -238,6 +248,47 @@ void require(bool good, std::string_view name, const auto& value, std::string_vi
   if (!good) core::fail<OptionError>("--", name, " is ", value, "; wanted ", wanted);
 }
 
+/// What several ranks need, and what of the rest they cannot do.
+void check_ranks(const Options& o) {
+  namespace dist = halfstep::dist;
+  require(o.ranks >= 1 && o.ranks <= dist::max_ranks && std::has_single_bit(static_cast<unsigned>(o.ranks)), "ranks",
+          o.ranks, core::text("a power of two from 1 to ", dist::max_ranks, ": others would not give the bits of one process"));
+  require(o.zero >= 0 && o.zero <= 3, "zero", o.zero, "0, 1, 2 or 3");
+  require(o.bucket >= 4, "bucket", o.bucket, "at least the 4 bytes of one gradient");
+  require(o.threads >= 0, "threads", o.threads, "0 or more");
+  const auto transport = dist::transport_kind(o.transport);
+  const auto algorithm = dist::algorithm(o.algorithm);
+  if (o.accumulate % o.ranks != 0) {
+    core::fail<OptionError>("--accumulate ", o.accumulate, " micro-batches cannot be shared by --ranks ", o.ranks,
+                            ". They are those of all ranks together: choose a multiple, such as ",
+                            core::divide_up(o.accumulate, o.ranks) * o.ranks, ".");
+  }
+  if (algorithm != dist::Algorithm::best && o.zero > 0) {
+    core::fail<OptionError>("--algorithm ", o.algorithm, " is one of all-reduce, which --zero ", o.zero,
+                            " has no use for: it sends each gradient to its owner. Leave one of them out.");
+  }
+  if (algorithm == dist::Algorithm::push && transport == dist::TransportKind::pipe) {
+    core::fail<OptionError>("--algorithm push needs memory that ranks share, which --transport pipe has not. "
+                            "Choose direct or ring.");
+  }
+  if (algorithm == dist::Algorithm::ring && o.ranks > 2) {
+    core::fail<OptionError>("--algorithm ring sums in another order for each slice beyond two ranks, so that --ranks ",
+                            o.ranks, " would not give the bits of one process. Choose best, push or direct.");
+  }
+  if (o.zero > 0 && o.telemetry) {
+    core::fail<OptionError>("--telemetry reads whole gradients and weights, of which with --zero ", o.zero,
+                            " each rank has a part. Leave one of them out.");
+  }
+  if (o.zero > 0 && o.ema > 0.0) {
+    core::fail<OptionError>("--ema averages whole weights, of whose full precision with --zero ", o.zero,
+                            " each rank has a part. Leave one of them out.");
+  }
+  if (o.zero > 0 && budget_of(o)) {
+    core::fail<OptionError>("--recompute ", o.recompute, " is planned for a rank that keeps the whole state, not for --zero ",
+                            o.zero, ". Choose segments:K, or --zero 0.");
+  }
+}
+
 void check(const Options& o) {
   require(o.layers >= 1, "layers", o.layers, "at least 1");
   require(o.heads >= 1, "heads", o.heads, "at least 1");
@@ -276,6 +327,7 @@ void check(const Options& o) {
                                         "this release"
                                       : "float, bf16 or fp16");
   static_cast<void>(segments_of(o));
+  check_ranks(o);
   const double tokens = static_cast<double>(o.batch) * o.context * o.accumulate;
   if (tokens >= 0x1p31) {
     core::fail<OptionError>("--batch ", o.batch, " x --context ", o.context, " x --accumulate ", o.accumulate,
@@ -338,8 +390,9 @@ std::span<const std::string_view> preset_names() {
 namespace {
 
 /// What may differ between a run so far and the rest of it.
-constexpr std::array<std::string_view, 8> free_to_change{
-    "data", "out", "threads", "checkpoint-every", "keep", "preset", "telemetry", "recompute"};
+constexpr std::array<std::string_view, 13> free_to_change{
+    "data", "out", "threads", "checkpoint-every", "keep", "preset", "telemetry", "recompute",
+    "ranks", "zero", "transport", "algorithm", "bucket"};
 
 bool may_change(std::string_view name) {
   return std::find(free_to_change.begin(), free_to_change.end(), name) != free_to_change.end();

@@ -40,6 +40,9 @@ struct Options {
   std::uint64_t seed = 1;
   int threads = 0;
   bool telemetry = false;
+  int ranks = 1, zero = 0;
+  std::string transport = "shm", algorithm = "best";
+  std::int64_t bucket = std::int64_t{1} << 20;
 };
 
 /// What `sample` and `eval` are told besides the directory of the run.
@@ -76,7 +79,7 @@ struct Given {
 /// @throws halfstep::OptionError or FileError, saying what to do.
 [[nodiscard]] Options resolve(std::span<const Given> flags);
 /// The options that a resumed run must share with the run so far, as JSON: all but where its files
-/// are, how often it saves and how many threads it has, which do not change its results.
+/// are, how often it saves and on how many threads and ranks it runs, which do not change its results.
 [[nodiscard]] std::string identity_json(const Options& options);
 /// The same for `eval` or `sample`.
 [[nodiscard]] ReadOptions resolve_read(std::span<const Given> flags,

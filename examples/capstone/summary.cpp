@@ -33,6 +33,34 @@ std::string data_hash_of(const std::string& json, const std::string& source) {
   }
 }
 
+namespace {
+
+/// Who did how much, and the bytes that each collective moved on every rank, training and evaluations
+/// together; reads and writes are of shared memory.
+nlohmann::ordered_json ranks_json(const Options& options, const Trained& trained) {
+  nlohmann::ordered_json json;
+  json["count"] = options.ranks;
+  json["zero"] = options.zero;
+  json["transport"] = options.transport;
+  json["algorithm"] = options.algorithm;
+  json["bucket"] = options.bucket;
+  json["tokens"] = trained.rank_tokens;
+  if (options.zero == 3) json["gathered_elements"] = trained.gathered;
+  for (const auto& [name, ranks] : trained.traffic) {
+    auto& one = json["traffic"][name];
+    one["calls"] = ranks.front().calls;
+    for (const auto& rank : ranks) {
+      one["sent"].push_back(rank.traffic.bytes_sent);
+      one["read"].push_back(rank.traffic.bytes_read);
+      one["written"].push_back(rank.traffic.bytes_written);
+      one["staged"].push_back(rank.traffic.bytes_staged);
+    }
+  }
+  return json;
+}
+
+}  // namespace
+
 std::string summary_json(const Options& options, const Trained& trained, int threads, int vocabulary,
                          std::uint64_t data_hash, double ngram_bits_per_byte, double floor) {
   nlohmann::ordered_json json;
@@ -90,7 +118,8 @@ std::string summary_json(const Options& options, const Trained& trained, int thr
   for (std::size_t c = 0; c < core::categories; ++c) {
     peak[std::string(core::to_string(static_cast<core::Category>(c)))] = trained.at_peak[c];
   }
-  json["predicted_peak_bytes"] = trained.predicted_peak;
+  if (trained.predicted_peak) json["predicted_peak_bytes"] = *trained.predicted_peak;
+  if (options.ranks > 1) json["ranks"] = ranks_json(options, trained);
   json["weights_hash"] = hash_text(trained.weights_hash);
   return json.dump(2) + "\n";
 }

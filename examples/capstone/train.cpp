@@ -10,7 +10,12 @@
 #include <vector>
 
 #include <halfstep/core/file.hpp>
+#include <halfstep/core/isa.hpp>
 #include <halfstep/core/runtime.hpp>
+#include <halfstep/core/views.hpp>
+#include <halfstep/dist/collective/group.hpp>
+#include <halfstep/dist/parallel/agreement.hpp>
+#include <halfstep/dist/transport/launch.hpp>
 #include <halfstep/numeric/format.hpp>
 #include <halfstep/train/metrics.hpp>
 #include <halfstep/train/progress.hpp>
@@ -27,6 +32,7 @@
 namespace capstone {
 
 namespace core = halfstep::core;
+namespace dist = halfstep::dist;
 namespace train_ = halfstep::train;
 
 namespace {
@@ -71,8 +77,10 @@ void report(const Options& options, const Dataset& dataset, const Trained& train
                    train_::fixed_text(static_cast<double>(trained.train_flops) / 1e9 /
                                           trained.train_seconds, 1),
                    " GFLOP/s, path ", paths_that_ran(trained.counters), "\n"));
-  print(core::text("peak memory       ", trained.peak, " bytes counted, ", trained.predicted_peak,
-                   " predicted by a dry run (", share(trained.peak), ")\n"));
+  print(core::text("peak memory       ", trained.peak, " bytes counted, ",
+                   trained.predicted_peak ? core::text(*trained.predicted_peak, " predicted by a dry run (")
+                                          : std::string("of rank 0 ("),
+                   share(trained.peak), ")\n"));
   for (std::size_t c = 0; c < core::categories; ++c) {
     if (trained.at_peak[c] == 0) continue;
     std::string name(core::to_string(static_cast<core::Category>(c)));
@@ -91,11 +99,17 @@ void report(const Options& options, const Dataset& dataset, const Trained& train
 
 }  // namespace
 
-void train(const Options& options, bool resume) {
-  listen_for_signals();
-  // Everything that can be found wrong with the input is, before the directory is touched.
-  static_cast<void>(loss_scale_of(options));
-  const Dataset dataset = load_dataset(options);
+namespace {
+
+/// What each rank may take of shared memory: room for one sum of all gradients, which is then reduced
+/// where it lies. Shards of it travel as messages.
+std::int64_t arena_bytes(const Options& options, std::int64_t parameters) {
+  return options.ranks > 1 && options.zero <= 1 ? core::round_up(parameters * 4, std::int64_t{128}) : 0;
+}
+
+/// The run of rank 0, which alone writes anything.
+void train_first(const Options& options, bool resume, const Dataset& dataset, halfstep::Runtime& runtime,
+                 dist::Group& group) {
   const auto& text = dataset.text;
   const std::int64_t parameters = count_parameters(options, text.vocabulary());
   // What the files say, so that the run can be evaluated and repeated from any directory.
@@ -107,8 +121,11 @@ void train(const Options& options, bool resume) {
     }
   }
   const std::string config = to_json(stored);
-  halfstep::Runtime runtime({.threads = options.threads, .seed = options.seed});
   print(runtime.describe() + "\n");
+  if (options.ranks > 1) {
+    print(core::text(options.ranks, " ranks over ", options.transport, ", ZeRO ", options.zero, ", each of ",
+                     options.accumulate / options.ranks, " micro-batches an update\n"));
+  }
   print(core::text("text '", options.data, "': ",
                    dataset.bytes.empty() ? "" : core::text(dataset.bytes.size(), " bytes, "), text.size(),
                    " tokens of ", text.vocabulary(), ", ", text.train_size(), " to train on\n"));
@@ -162,7 +179,7 @@ void train(const Options& options, bool resume) {
           .on_note = [&](std::string_view line) { progress.note(line); },
           .should_stop = [] { return signal_that_came() != 0; }};
       trained = halfstep::with_format(options.format, [&]<class T> {
-        return train_model<T>(options, runtime, text, folder.checkpoints().string(), weights, average,
+        return train_model<T>(options, runtime, group, text, folder.checkpoints().string(), weights, average,
                               listeners);
       });
     }
@@ -190,9 +207,49 @@ void train(const Options& options, bool resume) {
                                  " by more than three standard errors of ", e.standard_error,
                                  ": the target leaked into what the model sees"));
     }
+  } catch (const halfstep::PeerError&) {
+    throw;
   } catch (const halfstep::Error& error) {
     throw RunFailed(error.what());
   }
+}
+
+int train_rank(const Options& options, bool resume, const Dataset& dataset, const dist::Rank& rank) {
+  const auto run = [&] {
+    std::optional<core::Isa> isa;
+    if (options.ranks > 1) isa = dist::isa_of_rank_0(rank.transport);
+    halfstep::Runtime runtime({.threads = rank.threads, .seed = options.seed, .isa = isa});
+    dist::Group group(rank.transport, runtime);
+    if (group.rank() == 0) {
+      train_first(options, resume, dataset, runtime, group);
+    } else {
+      halfstep::with_format(options.format, [&]<class T> {
+        static_cast<void>(train_model<T>(options, runtime, group, dataset.text, "", "", "", {}));
+      });
+    }
+    return 0;
+  };
+  if (rank.transport.rank() == 0) return exit_code_of(run);
+  try {
+    return run();
+  } catch (const halfstep::NumericError&) {
+    return 0;  // all ranks come to it, and rank 0 says so
+  }
+}
+
+}  // namespace
+
+int train(const Options& options, bool resume) {
+  listen_for_signals();
+  // Everything that can be found wrong with the input is, before the directory is touched.
+  static_cast<void>(loss_scale_of(options));
+  const Dataset dataset = load_dataset(options);
+  const std::int64_t parameters = count_parameters(options, dataset.text.vocabulary());
+  return dist::launch({.ranks = options.ranks,
+                       .transport = dist::transport_kind(options.transport),
+                       .threads = options.threads,
+                       .arena_bytes = arena_bytes(options, parameters)},
+                      [&](const dist::Rank& rank) { return train_rank(options, resume, dataset, rank); });
 }
 
 }  // namespace capstone

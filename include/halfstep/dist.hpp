@@ -9,9 +9,11 @@
 #include <halfstep/dist/parallel/agreement.hpp>
 #include <halfstep/dist/parallel/buckets.hpp>
 #include <halfstep/dist/parallel/data_parallel.hpp>
+#include <halfstep/dist/parallel/frontier.hpp>
 #include <halfstep/dist/parallel/sharded_optimizer.hpp>
 #include <halfstep/dist/parallel/shards.hpp>
 #include <halfstep/dist/parallel/verify_parallel.hpp>
+#include <halfstep/dist/parallel/whole_state.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>
 #include <halfstep/dist/parallel/zero2.hpp>
 #include <halfstep/dist/parallel/zero3.hpp>

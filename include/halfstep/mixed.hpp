@@ -3,6 +3,7 @@
 // For programs; our own headers include what they use.
 #pragma once
 
+#include <halfstep/mixed/any_optimizer.hpp>
 #include <halfstep/mixed/decision.hpp>
 #include <halfstep/mixed/gradient_accumulator.hpp>
 #include <halfstep/mixed/gradient_sums.hpp>

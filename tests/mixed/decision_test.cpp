@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Two processes' windows, as threads with a stand-in reduction, and two optimizers on one scale.
+// Two processes' windows, as threads with a stand-in for what joins them, and two optimizers on one
+// scale.
+#include <algorithm>
 #include <array>
 #include <barrier>
 #include <cstddef>
@@ -34,30 +36,53 @@ using optim::Skip;
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
 static_assert(std::is_trivially_copyable_v<Findings>);
-static_assert(!std::is_copy_constructible_v<mixed::Undecided<float>>);
 
 /// What two processes send each other, and wait for.
-class TwoRanks {
+class Between {
  public:
-  /// The reduction as rank `rank` calls it.
-  auto as(std::size_t rank) {
-    return [this, rank](Findings& findings, std::span<double> blocks) {
-      findings_[rank] = findings;
-      blocks_[rank].assign(blocks.begin(), blocks.end());
-      all_there_.arrive_and_wait();
-      findings = findings_[0] + findings_[1];
-      for (std::size_t i = 0; i < blocks.size(); ++i)
-        blocks[i] = blocks_[0][i] + blocks_[1][i];
-      all_there_.arrive_and_wait();  // nobody writes the next step's before all have read
-      ++calls[rank];
-    };
+  void decide(std::size_t rank, Findings& findings, std::span<double> blocks) {
+    findings_[rank] = findings;
+    blocks_[rank].assign(blocks.begin(), blocks.end());
+    all_there_.arrive_and_wait();
+    findings.bad_values = findings_[0].bad_values + findings_[1].bad_values;
+    findings.first_bad = std::min(findings_[0].first_bad, findings_[1].first_bad);
+    for (std::size_t i = 0; i < blocks.size(); ++i)
+      blocks[i] = blocks_[0][i] + blocks_[1][i];
+    all_there_.arrive_and_wait();  // nobody writes the next step's before all have read
+    ++calls[rank];
+  }
+  /// Loss and count of both.
+  void gather(std::size_t rank, std::vector<double>& losses, std::vector<double>& counts) {
+    totals_[rank] = {losses.front(), counts.front()};
+    all_there_.arrive_and_wait();
+    losses = {totals_[0].first, totals_[1].first};
+    counts = {totals_[0].second, totals_[1].second};
+    all_there_.arrive_and_wait();
   }
   std::array<int, 2> calls{};
 
  private:
   std::array<Findings, 2> findings_;
   std::array<std::vector<double>, 2> blocks_;
+  std::array<std::pair<double, double>, 2> totals_;
   std::barrier<> all_there_{2};
+};
+
+/// Processes in the eyes of one of them. Each sums a parameter of its own, and zeros of the
+/// other's.
+struct OneOfTwo : mixed::Processes<float> {
+  std::size_t rank = 0;
+  Between* between = nullptr;  // null: this one has nobody to talk to
+  mixed::MicroBatchRange share(const mixed::StepShape& /*shape*/) const override {
+    return {static_cast<std::int64_t>(rank), 1, 1};
+  }
+  core::Range held() const override { return {0, 2003}; }
+  void gather(std::vector<double>& losses, std::vector<double>& counts) override {
+    if (between != nullptr) between->gather(rank, losses, counts);
+  }
+  void decide(Findings& findings, std::span<double> blocks) override {
+    if (between != nullptr) between->decide(rank, findings, blocks);
+  }
 };
 
 /// One process: its own store, scaler and optimizer.
@@ -67,14 +92,14 @@ struct Rank {
   ParameterId a = parameters.scope().add("a", {2000}, Role::weight, Init::constant(1.0F)).id;
   ParameterId b = parameters.scope().add("b", {3}, Role::weight, Init::constant(1.0F)).id;
   mixed::LossScaler scaler{{.interval = 2}};
-  mixed::GradientAccumulator<float> accumulator{parameters, scaler};
+  OneOfTwo processes;
+  mixed::GradientAccumulator<float> accumulator{parameters, &scaler, processes};
   optim::Sgd<float> optimizer{parameters};
   GivenTape tape;
 
-  mixed::Window<float> swept(std::int64_t iteration, std::int64_t number, const Loss& loss) {
+  mixed::Window<float> swept(std::int64_t iteration, const Loss& loss) {
     auto window =
-        accumulator.begin(tape, iteration, {.micro_batches = 2, .rows = 1, .targets_per_row = 1},
-                          {.first = number, .stride = 1, .count = 1});
+        accumulator.begin(tape, iteration, {.micro_batches = 2, .rows = 1, .targets_per_row = 1});
     for (const auto micro : window) {
       tape.begin(micro);
       window.backward(tape, loss);
@@ -90,7 +115,10 @@ std::vector<float> gradient_of_a(float at_the_end) {
 
 TEST(Decision, IsTheSameInBothProcessesWhicheverOverflowed) {
   Rank ranks[2];
-  TwoRanks between;
+  Between between;
+  ranks[1].processes.rank = 1;
+  for (Rank& rank : ranks)
+    rank.processes.between = &between;
   // Rank 0 holds the gradient of a, rank 1 that of b, as shards do. Step by step: all is well; an
   // infinity at one of them; at the other; at both; well again.
   const struct {
@@ -111,8 +139,7 @@ TEST(Decision, IsTheSameInBothProcessesWhicheverOverflowed) {
     for (const auto& step : steps) {
       const Loss loss = rank == 0 ? Loss{6, 3, {{self.a, gradient_of_a(step.a)}}}
                                   : Loss{2, 1, {{self.b, {1, step.b, 1}}}};
-      auto window = self.swept(iteration++, static_cast<std::int64_t>(rank), loss);
-      auto gradients = std::move(window).inspect().decide(between.as(rank));
+      auto gradients = self.swept(iteration++, loss).unscale();
       losses[rank].push_back(gradients.loss());
       results[rank].push_back(self.optimizer.step(std::move(gradients).clip_norm(0.5F), 0.5F));
     }
@@ -126,11 +153,12 @@ TEST(Decision, IsTheSameInBothProcessesWhicheverOverflowed) {
 
   // One process that holds all of it.
   Rank whole;
+  mixed::GradientAccumulator<float> alone(whole.parameters, whole.scaler);
   std::vector<optim::StepResult> wanted;
   std::int64_t iteration = 0;
   for (const auto& step : steps) {
-    auto window = whole.accumulator.begin(whole.tape, iteration++,
-                                          {.micro_batches = 2, .rows = 1, .targets_per_row = 1});
+    auto window =
+        alone.begin(whole.tape, iteration++, {.micro_batches = 2, .rows = 1, .targets_per_row = 1});
     auto micro = window.begin();
     whole.tape.begin(*micro);
     window.backward(whole.tape, Loss{6, 3, {{whole.a, gradient_of_a(step.a)}}});
@@ -163,85 +191,59 @@ TEST(Decision, IsTheSameInBothProcessesWhicheverOverflowed) {
   EXPECT_NE(last[1999], 1.0F);
   EXPECT_EQ(ranks[1].parameters.values(ranks[1].b)[1], whole.parameters.values(whole.b)[1]);
 }
-// Without the reduction rank 0 would step where rank 1 skips: what the types are there to prevent.
+// Without the decision of both rank 0 would step where rank 1 skips.
 TEST(Decision, OfOneProcessAloneWouldDiffer) {
   Rank ranks[2];
-  auto fine = ranks[0].swept(0, 0, Loss{1, 1, {{ranks[0].a, gradient_of_a(1)}}});
-  auto bad = ranks[1].swept(0, 1, Loss{1, 1, {{ranks[1].b, {1, infinity, 1}}}});
+  ranks[1].processes.rank = 1;
+  auto fine = ranks[0].swept(0, Loss{1, 1, {{ranks[0].a, gradient_of_a(1)}}});
+  auto bad = ranks[1].swept(0, Loss{1, 1, {{ranks[1].b, {1, infinity, 1}}}});
   EXPECT_TRUE(ranks[0].optimizer.step(std::move(fine).unscale(), 0.5F));
   EXPECT_FALSE(ranks[1].optimizer.step(std::move(bad).unscale(), 0.5F));
   EXPECT_NE(ranks[0].scaler.scale(), ranks[1].scaler.scale());
 }
+/// The other process had four targets, and a gradient.
+struct TheOtherHadTargets : OneOfTwo {
+  void gather(std::vector<double>& losses, std::vector<double>& counts) override {
+    losses.push_back(8.0);
+    counts.push_back(4.0);
+  }
+  void decide(Findings& /*findings*/, std::span<double> blocks) override { blocks[0] = 4; }
+};
 TEST(Decision, CountsTheTargetsOfAllProcessesBeforeItSaysThatThereAreNone) {
   Rank rank;
-  auto window = rank.swept(0, 0, Loss{0, 0, {}});
-  auto gradients =
-      std::move(window).inspect().decide([](Findings& findings, std::span<double> blocks) {
-        findings = findings + Findings{.loss_sum = 8, .count = 4};
-        blocks[0] = 4;
-      });
+  TheOtherHadTargets processes;
+  mixed::GradientAccumulator<float> accumulator(rank.parameters, &rank.scaler, processes);
+  auto window =
+      accumulator.begin(rank.tape, 0, {.micro_batches = 2, .rows = 1, .targets_per_row = 1});
+  rank.tape.begin(*window.begin());
+  window.backward(rank.tape, Loss{0, 0, {}});
+  auto gradients = std::move(window).unscale();
   EXPECT_EQ(gradients.loss(), 2.0);
   const auto result = rank.optimizer.step(std::move(gradients), 0.5F);
   EXPECT_TRUE(result);
   EXPECT_EQ(result.why, Skip::no);
   EXPECT_GT(result.norm, 0.0F);
 }
-TEST(Decision, DroppedOrFailedIsAsIfTheWindowHadNotBeen) {
+struct OneIsGone : OneOfTwo {
+  void decide(Findings& /*findings*/, std::span<double> /*blocks*/) override {
+    throw std::runtime_error("a process is gone");
+  }
+};
+TEST(Decision, ThatFailsIsAsIfTheWindowHadNotBeen) {
   Rank rank;
-  const Loss loss{1, 1, {{rank.a, gradient_of_a(infinity)}}};
+  OneIsGone processes;
+  mixed::GradientAccumulator<float> accumulator(rank.parameters, &rank.scaler, processes);
   const float scale = rank.scaler.scale();
-  { const auto undecided = rank.swept(0, 0, loss).inspect(); }
-  EXPECT_FALSE(rank.accumulator.window_open());
-  EXPECT_THROW(
-      static_cast<void>(rank.swept(1, 0, loss).inspect().decide([](Findings&, std::span<double>) {
-        throw std::runtime_error("a process is gone");
-      })),
-      std::runtime_error);
-  EXPECT_FALSE(rank.accumulator.window_open());
+  {
+    auto window =
+        accumulator.begin(rank.tape, 0, {.micro_batches = 2, .rows = 1, .targets_per_row = 1});
+    rank.tape.begin(*window.begin());
+    window.backward(rank.tape, Loss{1, 1, {{rank.a, gradient_of_a(infinity)}}});
+    EXPECT_THROW(static_cast<void>(std::move(window).unscale()), std::runtime_error);
+  }
+  EXPECT_FALSE(accumulator.window_open());
   EXPECT_EQ(rank.scaler.scale(), scale);
   EXPECT_NO_THROW(rank.scaler.update(false));  // no window holds it
-}
-/// Processes that are one, which decides within unscale.
-struct OneProcess : mixed::Processes<float> {
-  int decisions = 0;
-  mixed::MicroBatchRange share(const mixed::StepShape& shape) const override {
-    return {0, 1, shape.micro_batches};
-  }
-  void gather(std::vector<double>&, std::vector<double>&) override {}
-  void decide(Findings&, std::span<double>) override { ++decisions; }
-};
-TEST(Decision, OfAnAccumulatorWithProcessesIsTheirs) {
-  Rank rank;
-  OneProcess processes;
-  mixed::GradientAccumulator<float> accumulator(rank.parameters, &rank.scaler, processes);
-  auto window = accumulator.begin(rank.tape, 0,
-                                  {.micro_batches = 1, .rows = 1, .targets_per_row = 1});
-  rank.tape.begin(*window.begin());
-  window.backward(rank.tape, Loss{2, 1, {{rank.a, gradient_of_a(1)}}});
-  try {
-    static_cast<void>(std::move(window).inspect());
-    FAIL();
-  } catch (const StateError& error) {
-    EXPECT_STREQ(error.what(),
-                 "Window::inspect: the accumulator was made with Processes, which decide within "
-                 "unscale. Call std::move(window).unscale() in every process.");
-  }
-  EXPECT_EQ(processes.decisions, 0);
-  EXPECT_EQ(std::move(window).unscale().loss(), 2.0);  // the window is as it was
-  EXPECT_EQ(processes.decisions, 1);
-}
-TEST(Decision, WantsEveryMicroBatchBefore) {
-  Rank rank;
-  auto window =
-      rank.accumulator.begin(rank.tape, 0, {.micro_batches = 2, .rows = 1, .targets_per_row = 1});
-  try {
-    static_cast<void>(std::move(window).inspect());
-    FAIL();
-  } catch (const StateError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "Window::inspect: 0 of 2 micro-batches are in the sum. Call window.backward for each "
-              "micro of the window.");
-  }
 }
 
 /// Two models on one scale, as a generator and its critic are: two losses, two optimizers.

@@ -18,7 +18,6 @@
 #include <halfstep/core/micro_batch.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/reduce.hpp>
-#include <halfstep/mixed/decision.hpp>
 #include <halfstep/mixed/gradient_sums.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/mixed/processes.hpp>
@@ -99,23 +98,14 @@ class Window {
   /// is not null: of the whole step's gradient, or of the part of it that this process holds.
   /// @throws StateError if micro-batches are missing.
   [[nodiscard]] Unscaled<T> unscale(Underflow* underflow = nullptr) && {
-    auto gradients = live("Window::unscale").unscale(underflow);
-    owner_ = nullptr;
-    return gradients;
-  }
-  /// The same where a reduction of the caller's own makes the decision of several processes:
-  /// `inspect().decide(reduction)`, see decision.hpp. The accumulator's sum is what pass one reads,
-  /// so it is final before this. @throws StateError also where the accumulator was made with
-  /// Processes, which decide within `unscale`.
-  [[nodiscard]] Undecided<T> inspect() && {
-    live("Window::inspect").require_no_processes();
-    Undecided<T> gradients(owner_->inspect("Window::inspect", nullptr));
-    owner_ = nullptr;
+    GradientAccumulator<T>& owner = live("Window::unscale");
+    auto gradients = owner.sum(underflow);
+    owner_ = nullptr;  // from here on it is the gradients that end the window, whatever is thrown
+    owner.decide(gradients);
     return gradients;
   }
   /// std::move(window).unscale(): the window ends here.
   Unscaled<T> unscale(Underflow* underflow = nullptr) & = delete;
-  Undecided<T> inspect() & = delete;
 
  private:
   friend class GradientAccumulator<T>;
@@ -170,8 +160,7 @@ class GradientAccumulator {
                                        : processes_->share(shape));
   }
   /// The same for a share of the step's micro-batches that the caller names. The window's loss and
-  /// count are then of these. Without Processes so is the sum, and the caller joins the decisions:
-  /// Window::inspect; with them `unscale` joins sums and decisions.
+  /// count are then of these until `unscale`, and without Processes also after it, as the sum is.
   template <class TapeLike>
   [[nodiscard]] Window<T> begin(TapeLike& tape, std::int64_t iteration, const StepShape& shape,
                                 const MicroBatchRange& range) {
@@ -306,11 +295,11 @@ class GradientAccumulator {
     return tree(leaves.first(left)) + tree(leaves.subspan(left));
   }
 
-  [[nodiscard]] Unscaled<T> inspect(std::string_view what, Underflow* underflow) {
+  [[nodiscard]] Unscaled<T> sum(Underflow* underflow) {
     const auto done = static_cast<std::int64_t>(losses_.size());
     if (spoilt_ || done != range_.count) {
       core::fail<StateError>(
-          what, ": ", done, " of ", range_.count, " micro-batches are in the sum",
+          "Window::unscale: ", done, " of ", range_.count, " micro-batches are in the sum",
           spoilt_ ? ", and the sweep of the next one threw. Drop the window and begin another."
                   : ". Call window.backward for each micro of the window.");
     }
@@ -320,24 +309,7 @@ class GradientAccumulator {
     return Unscaled<T>(sums_, scaler_, open_, blocks_.span(), seed_, total(),
                        underflow);
   }
-  void require_no_processes() const {
-    if (processes_ != nullptr) {
-      core::fail<StateError>(
-          "Window::inspect: the accumulator was made with Processes, which decide within unscale. ",
-          "Call std::move(window).unscale() in every process.");
-    }
-  }
-  [[nodiscard]] Unscaled<T> unscale(Underflow* underflow) {
-    auto gradients = inspect("Window::unscale", underflow);
-    if (processes_ == nullptr) {
-      gradients.decide();
-    } else {
-      gradients.reduce([&](Findings& findings, std::span<double> blocks) {
-        processes_->decide(findings, blocks);
-      });
-    }
-    return gradients;
-  }
+  void decide(Unscaled<T>& gradients) { gradients.decide(processes_); }
   void detach() { detach_(tape_, parameters_, sums_); }
   void drop() {
     detach();

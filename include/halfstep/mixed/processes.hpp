@@ -64,7 +64,14 @@ class Processes {
   /// This process's losses and counts, one of each for each of its micro-batches, become those of
   /// all micro-batches of the step in order of their numbers.
   virtual void gather(std::vector<double>& losses, std::vector<double>& counts) = 0;
-  /// See decision_reduction; loss and count are the whole step's already.
+  /// Comes back in every process when both hold what the whole step's do, the same bits everywhere.
+  ///
+  ///   findings  loss and count are the whole step's already. Where a process holds a part of the
+  ///             gradient, what it found there is added by + along the house's tree over processes;
+  ///             where all hold the whole, all have found the same, and it stays as it is
+  ///   blocks    sums of squares of all blocks of 1024 elements, in order of registration: 0 for a
+  ///             block that another process holds, so that their sum over processes is exact; not
+  ///             to be touched where every process has the whole gradient
   virtual void decide(Findings& findings, std::span<double> blocks) = 0;
 };
 

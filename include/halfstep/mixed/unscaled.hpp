@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The summed gradient of a step once pass one has looked at it: is it finite, what is its norm,
 // what is each element still to be multiplied by. Clipping is a change of that factor. What an
-// optimizer's step consumes; made by Window::unscale, or by Undecided::decide (decision.hpp).
+// optimizer's step consumes; made by Window::unscale.
 #pragma once
 
 #include <algorithm>
@@ -21,6 +21,7 @@
 #include <halfstep/kernels/reduce.hpp>
 #include <halfstep/mixed/decision.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
+#include <halfstep/mixed/processes.hpp>
 #include <halfstep/mixed/sums.hpp>
 #include <halfstep/mixed/underflow.hpp>
 #include <halfstep/optim/optimizer.hpp>
@@ -131,12 +132,9 @@ class Unscaled {
   template <class>
   friend class GradientAccumulator;
 
-  template <class>
-  friend class Undecided;
-
   // Pass one. `blocks` holds sum_blocks(elements) doubles for each parameter; `open` is cleared
-  // when this ends. Nothing is decided until `reduce` or `decide`. Where `underflow` is asked for,
-  // `loss` is the whole step's.
+  // when this ends. Nothing is decided until `decide`. Where `underflow` is asked for, `loss` is the
+  // whole step's.
   Unscaled(Sums<gradient>& sums, LossScaler* scaler, bool& open, std::span<double> blocks,
            double seed, const LossTotal& loss, Underflow* underflow)
       : sums_(&sums), scaler_(scaler), open_(&open), blocks_(blocks), seed_(seed) {
@@ -182,14 +180,9 @@ class Unscaled {
     return factor;
   }
 
-  template <class Reduction>
-  void reduce(Reduction&& reduction) {
-    live("Undecided::decide");
-    reduction(findings_, blocks_);
-    decide();
-  }
-  // What the step will do, from findings and blocks that are final.
-  void decide() {
+  // What the step will do, once findings and blocks are those of all processes.
+  void decide(Processes<gradient>* processes) {
+    if (processes != nullptr) processes->decide(findings_, blocks_);
     result_.scale = scale();
     loss_ = {findings_.loss_sum, findings_.count, 0.0};
     result_.bad_values = findings_.bad_values;

@@ -40,4 +40,29 @@ concept state_visitor = requires(V& visitor, const StateTensor& tensor, std::str
   visitor.scalar(name, real);
 };
 
+/// Any visitor behind one type: for state whose own type is not known where it is visited. It must
+/// outlive this.
+class AnyVisitor {
+ public:
+  template <state_visitor Visitor>
+  explicit AnyVisitor(Visitor& visitor)
+      : visitor_(&visitor),
+        tensor_([](void* to, const StateTensor& one) { static_cast<Visitor*>(to)->tensor(one); }),
+        integer_([](void* to, std::string_view name, std::int64_t& value) {
+          static_cast<Visitor*>(to)->scalar(name, value);
+        }),
+        real_([](void* to, std::string_view name, double& value) {
+          static_cast<Visitor*>(to)->scalar(name, value);
+        }) {}
+  void tensor(const StateTensor& one) { tensor_(visitor_, one); }
+  void scalar(std::string_view name, std::int64_t& value) { integer_(visitor_, name, value); }
+  void scalar(std::string_view name, double& value) { real_(visitor_, name, value); }
+
+ private:
+  void* visitor_;
+  void (*tensor_)(void*, const StateTensor&);
+  void (*integer_)(void*, std::string_view, std::int64_t&);
+  void (*real_)(void*, std::string_view, double&);
+};
+
 }  // namespace halfstep::inline HALFSTEP_CONFIG::tensor

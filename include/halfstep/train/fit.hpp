@@ -91,6 +91,7 @@ struct FitResult {
   double median_step_seconds = 0.0; ///< of one window with its update
   std::uint64_t flops = 0;          ///< useful operations of windows and updates, counted in kernels
   std::int64_t tokens_here = 0;     ///< targets trained on
+  std::int64_t tokens_of_process = 0;  ///< of those, by this process, where others do the rest
   std::string ended_by_scaler{};    ///< why the loss scaler ended the run early; empty if it did not
 
   [[nodiscard]] double tokens_per_second() const {
@@ -267,6 +268,7 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
         ++micro_batches;
       }
       info.scale = scaler.scale();
+      result.tokens_of_process += static_cast<std::int64_t>(window.count());
       const bool last = iteration + 1 == options.steps;
       auto gradients = std::move(window).unscale(last ? &result.underflow : nullptr);
       info.tokens = static_cast<std::int64_t>(gradients.count());

@@ -252,4 +252,28 @@ TEST_P(Gather, ManyRanksOnFewCoresStillMeet) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
+TEST(Group, CountsWhatEachCollectiveMoves) {
+  ranks::run(2, Over::sockets, [&](dist::Group& group) {
+    std::vector<float> floats(10);
+    std::vector<halfstep::bf16> halves(6);
+    const std::vector<std::int64_t> counts{4, 2};
+    dist::all_reduce(group, std::span(floats));
+    dist::all_reduce(group, std::span(floats));
+    const auto mine = std::span<const halfstep::bf16>(halves).subspan(
+        0, static_cast<std::size_t>(counts[static_cast<std::size_t>(group.rank())]));
+    std::vector<halfstep::bf16> all(6);
+    dist::all_gather<halfstep::bf16>(group, mine, all, counts);
+    const auto moved = group.collectives();
+    ASSERT_EQ(moved.size(), 2U);
+    EXPECT_EQ(moved[0].name(), "all_reduce F32");
+    EXPECT_EQ(moved[0].calls, 2);
+    EXPECT_EQ(moved[0].traffic.bytes_sent, 80U);
+    EXPECT_EQ(moved[1].name(), "all_gather BF16");
+    EXPECT_EQ(moved[1].calls, 1);
+    EXPECT_EQ(moved[1].traffic.bytes_sent, group.rank() == 0 ? 8U : 4U);
+    EXPECT_EQ(moved[0].traffic.bytes_sent + moved[1].traffic.bytes_sent,
+              group.traffic().bytes_sent);
+  });
+}
+
 }  // namespace

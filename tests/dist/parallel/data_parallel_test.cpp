@@ -118,6 +118,41 @@ TEST(DataParallel, SendsTwiceTheParametersTimesNMinusOneOverNHoweverOftenItAccum
   }
 }
 
+TEST(DataParallel, KeepsEighteenBytesAParameterOnEveryRank) {
+  for (int n = 1; n <= 8; ++n) {
+    for (const Over over : {Over::sockets, Over::arena}) {
+      ranks::run(n, over, [&](dist::Group& group) {
+        hs::Runtime runtime({.threads = 1});
+        hs::Parameters<hs::bf16> parameters(runtime);
+        parameters.scope().add("a", {5000}, hs::Role::weight, hs::Init::normal(1.0F));
+        dist::DataParallel<hs::bf16> together(group, parameters);
+        const hs::mixed::MasterWeights<hs::optim::AdamW, hs::bf16> optimizer(parameters);
+        hs::mixed::GradientAccumulator<hs::bf16> accumulator(parameters, nullptr, together);
+        halfstep_tests::GivenTape tape;
+        const auto window =
+            accumulator.begin(tape, 0, {.micro_batches = n, .rows = 1, .targets_per_row = 1});
+        const hs::core::Ledger& ledger = runtime.ledger();
+        using hs::core::Category;
+        EXPECT_EQ(ledger.live(Category::weights), 2 * 5000);
+        EXPECT_EQ(ledger.live(Category::gradients), 4 * 5000);
+        EXPECT_EQ(ledger.live(Category::master), 4 * 5000);
+        EXPECT_EQ(ledger.live(Category::moments), 8 * 5000);
+      });
+    }
+  }
+}
+
+TEST(DataParallel, TakesThePathOfRankZeroOnEveryRank) {
+  using hs::core::Isa;
+  ranks::run(3, Over::heap, [&](dist::Group& group) {
+    const Isa best = hs::core::default_isa_choice().isa;
+    EXPECT_EQ(dist::isa_of_rank_0(group.transport(), group.rank() == 0 ? Isa::portable : best),
+              Isa::portable);
+    EXPECT_EQ(dist::isa_of_rank_0(group.transport(), group.rank() == 0 ? best : Isa::portable),
+              best);
+  });
+}
+
 TEST(DataParallel, ClipsByTheNormOfTheWholeGradientNotOfARanksPart) {
   // Two ranks with gradients (3, 0) and (0, 4): norm 5, not 3 and 4.
   ranks::run(2, Over::heap, [&](dist::Group& group) {

@@ -11,6 +11,8 @@
 #include <gtest/gtest.h>
 
 #include <halfstep/core/error.hpp>
+#include <halfstep/core/ledger.hpp>
+#include <halfstep/core/views.hpp>
 #include <halfstep/dist/parallel/shards.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>
 #include <halfstep/dist/parallel/zero2.hpp>
@@ -273,9 +275,10 @@ TEST(Zero2, KeepsTwoBytesAParameterAndSixteenOfItsShardAndItsTreesAndOneBucket) 
             EXPECT_EQ(ledger.live(Category::gradients), 4 * shard * trees + bucket);
             EXPECT_EQ(ledger.live(Category::master), 4 * shard);
             EXPECT_EQ(ledger.live(Category::moments), 8 * shard);
-            // While a sweep runs one leaf, and what of the one before it does not fill a bucket.
+            // While a sweep runs one leaf, and what of the one before it does not fill a bucket;
+            // each takes whole lines of 64 bytes.
             EXPECT_LE(ledger.peak(Category::gradients),
-                      4 * shard * trees + bucket + 4 * (10'000 + 3 + 4096));
+                      4 * shard * trees + bucket + 4 * (10'000 + 16 + 4096));
           });
     }
   }
@@ -387,6 +390,36 @@ TEST(Zero3, KeepsEighteenBytesOfItsShardAndItsTreesAndOneBucket) {
         });
   }
 }
+/// On shared memory, of the ranks of one host together: shards make one whole.
+template <class Optimizer>
+void expect_of_a_host(bool shards_weights, bool shards_gradients) {
+  for (int n = 1; n <= 8; ++n) {
+    std::array<std::atomic<std::int64_t>, hs::core::categories> host{};
+    const auto live = [&](Category category) {
+      return host[static_cast<std::size_t>(category)].load();
+    };
+    std::atomic<std::int64_t> all{0};
+    step_once<Optimizer>(
+        n, Over::arena, {10'000, 3, 4096, 1, 2500}, 1,
+        [&](dist::Group&, hs::Runtime& runtime, auto& parameters, auto&, std::uint64_t) {
+          all = parameters.count();
+          for (const auto category :
+               {Category::weights, Category::gradients, Category::master, Category::moments}) {
+            host[static_cast<std::size_t>(category)] += runtime.ledger().live(category);
+          }
+        });
+    EXPECT_EQ(live(Category::weights), 2 * all * (shards_weights ? 1 : n));
+    EXPECT_EQ(live(Category::gradients), shards_gradients ? 4 * all + n * 4096 : 4 * all * n);
+    EXPECT_EQ(live(Category::master), 4 * all);
+    EXPECT_EQ(live(Category::moments), 8 * all);
+  }
+}
+TEST(ZeroOnSharedMemory, KeepsOnOneHostOneStateAndACopyOfWhatIsNotSharded) {
+  expect_of_a_host<dist::Zero1<Masters<hs::bf16>>>(false, false);
+  expect_of_a_host<dist::Zero2<Masters<hs::bf16>>>(false, true);
+  expect_of_a_host<dist::Zero3<Masters<hs::bf16>>>(true, true);
+}
+
 TEST(Zero3, SendsWhatItGathersAndGradientsOfEveryRoundAndNoWeightsAtAStep) {
   for (const int n : {1, 2, 3, 4}) {
     std::atomic<std::int64_t> all_sent{0};
@@ -408,7 +441,7 @@ TEST(Zero3, SendsWhatItGathersAndGradientsOfEveryRoundAndNoWeightsAtAStep) {
             const hs::tensor::Acquired<hs::bf16> nested(parameters.store(), {i});  // counted once
             EXPECT_EQ(one.data(), nested.data());
             EXPECT_EQ(runtime.ledger().live(Category::weights),
-                      2 * (shard + parameters.infos()[i].elements));
+                      2 * shard + hs::core::round_up(2 * parameters.infos()[i].elements, 64L));
           }
           EXPECT_EQ(optimizer.gathered(), all);
           EXPECT_EQ(static_cast<std::int64_t>(group.traffic().bytes_sent) - before,

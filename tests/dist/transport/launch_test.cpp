@@ -172,6 +172,46 @@ TEST_P(Launch, OfARankThatThrowsNoExceptionOfTheStandardsFailsToo) {
   }
 }
 
+TEST_P(Launch, ReturnsTheLargestCodeThatARankReturnsAndSaysNothing) {
+  int code = 0;
+  const auto run = [&] {
+    code = dist::launch(options(3, GetParam()), [](const Rank& rank) {
+      shift(rank.transport, 10);
+      const int codes[] = {2, 0, 40};
+      return codes[rank.transport.rank()];
+    });
+  };
+  if (is_rank()) run();
+  EXPECT_EQ(said(run), "");
+  EXPECT_EQ(code, 40);
+}
+TEST_P(Launch, ACodeIsTheRunsThoughOthersStopBecauseOfIt) {
+  int code = 0;
+  const auto run = [&] {
+    code = dist::launch(options(3, GetParam()), [](const Rank& rank) {
+      shift(rank.transport, 10);
+      if (rank.transport.rank() == 0) return 3;
+      shift(rank.transport, 10, 10);
+      return 0;
+    });
+  };
+  if (is_rank()) run();
+  EXPECT_EQ(said(run), "");
+  EXPECT_EQ(code, 3);
+}
+TEST_P(Launch, AFailureIsToldWhateverOthersReturn) {
+  int code = 0;
+  const auto run = [&] {
+    code = dist::launch(options(2, GetParam()), [](const Rank& rank) {
+      if (rank.transport.rank() == 0) return 3;
+      throw std::runtime_error("the disk is full");
+    });
+  };
+  if (is_rank()) run();
+  EXPECT_NE(said(run).find("failed: the disk is full"), std::string::npos);
+  EXPECT_EQ(code, dist::failed_rank_code);
+}
+
 class LaunchProcesses : public Launch {};
 INSTANTIATE_TEST_SUITE_P(Transport, LaunchProcesses,
                          testing::Values(TransportKind::shm, TransportKind::pipe), kind_name);

@@ -4,11 +4,14 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <type_traits>
+#include <vector>
 
 #include <halfstep/core/aligned.hpp>
 #include <halfstep/core/compute.hpp>
@@ -40,6 +43,19 @@ template <class T>
                        static_cast<std::size_t>(range.end - range.begin));
 }
 
+/// What the collectives of one name on elements of one format moved.
+struct CollectiveTraffic {
+  std::array<char, 16> operation{};  ///< as in Label
+  std::array<char, 8> format{};
+  std::int64_t calls = 0;
+  Traffic traffic;
+
+  /// "all_reduce F32".
+  [[nodiscard]] std::string name() const {
+    return core::text(detail::word(operation), ' ', detail::word(format));
+  }
+};
+
 /// Transport and Runtime must outlive it. Belongs to the thread that trains: groups that share a
 /// transport take turns, in the same order on all ranks.
 class Group {
@@ -54,6 +70,8 @@ class Group {
   [[nodiscard]] Transport& transport() const { return transport_; }
   [[nodiscard]] const core::Compute& compute() const { return compute_; }
   [[nodiscard]] const Traffic& traffic() const { return transport_.traffic(); }
+  /// The same of this group alone, for each collective, in the order of their first calls.
+  [[nodiscard]] std::span<const CollectiveTraffic> collectives() const { return collectives_; }
 
   // For collectives.
 
@@ -65,17 +83,24 @@ class Group {
     Operation(Group& group, std::string_view name, std::string_view format, std::string_view detail,
               std::int64_t count, std::uint64_t cut, std::span<const std::byte> data = {})
         : group_(group),
-          label_(dist::label(name, format, detail, group.transport_.begin(name), count, cut)) {
+          label_(dist::label(name, format, detail, group.transport_.begin(name), count, cut)),
+          before_(group.traffic()) {
       if (SharedMemory* const shared = group.transport_.shared()) shared->post(label_, data);
     }
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
-    ~Operation() { group_.transport_.end(); }
+    ~Operation() {
+      CollectiveTraffic& counted = group_.of(label_);
+      ++counted.calls;
+      counted.traffic += group_.traffic() - before_;
+      group_.transport_.end();
+    }
     [[nodiscard]] const Label& label() const { return label_; }
 
    private:
     Group& group_;
     Label label_;
+    Traffic before_;
   };
 
   /// Bytes for one operation, kept for the next.
@@ -85,9 +110,17 @@ class Group {
   }
 
  private:
+  [[nodiscard]] CollectiveTraffic& of(const Label& label) {
+    for (CollectiveTraffic& one : collectives_) {
+      if (one.operation == label.operation && one.format == label.format) return one;
+    }
+    return collectives_.emplace_back(CollectiveTraffic{label.operation, label.format, 0, {}});
+  }
+
   Transport& transport_;
   core::Compute compute_;
   core::AlignedBuffer workspace_;
+  std::vector<CollectiveTraffic> collectives_;
 };
 
 namespace detail {

@@ -12,10 +12,13 @@
 
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
+#include <halfstep/core/isa.hpp>
+#include <halfstep/core/runtime.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/dist/collective/all_reduce.hpp>
 #include <halfstep/dist/collective/gather.hpp>
 #include <halfstep/dist/collective/group.hpp>
+#include <halfstep/dist/transport/transport.hpp>
 #include <halfstep/mixed/decision.hpp>
 #include <halfstep/numeric/dtype.hpp>
 #include <halfstep/tensor/hash.hpp>
@@ -31,6 +34,16 @@ template <class V>
   std::vector<V> all(static_cast<std::size_t>(group.size()));
   all_gather<V>(group, std::span(&value, 1), all, counts);
   return all;
+}
+
+/// The path that rank 0's runtime has taken: that of every rank of a host, since it is an input of
+/// the account. All ranks call it, and make theirs with RuntimeOptions::isa.
+[[nodiscard]] inline core::Isa isa_of_rank_0(Transport& transport,
+                                             core::Isa here = core::default_isa_choice().isa) {
+  Runtime runtime({.threads = 1, .isa = here});
+  Group group(transport, runtime);
+  broadcast(group, std::span(&here, 1), 0);
+  return here;
 }
 
 /// The sum of all ranks' findings along the house's tree, on all ranks.

@@ -13,13 +13,13 @@
 
 #include <halfstep/core/assert.hpp>
 #include <halfstep/core/config.hpp>
-#include <halfstep/core/error.hpp>
 #include <halfstep/core/ledger.hpp>
 #include <halfstep/core/pool.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/dist/collective/gather.hpp>
 #include <halfstep/dist/collective/group.hpp>
 #include <halfstep/dist/parallel/agreement.hpp>
+#include <halfstep/dist/parallel/frontier.hpp>
 #include <halfstep/dist/parallel/sharded_optimizer.hpp>
 #include <halfstep/dist/parallel/shards.hpp>
 #include <halfstep/kernels/elementwise.hpp>
@@ -27,6 +27,7 @@
 #include <halfstep/mixed/gradient_sums.hpp>
 #include <halfstep/mixed/processes.hpp>
 #include <halfstep/mixed/sums.hpp>
+#include <halfstep/tensor/arena.hpp>
 #include <halfstep/tensor/memory.hpp>
 #include <halfstep/tensor/parameters.hpp>
 
@@ -48,9 +49,9 @@ class ShardSums final : public mixed::Sums<typename Parameters<T>::gradient> {
         parameters_(parameters),
         shards_(shards),
         own_(shards.of(group.rank())),
-        most_(std::max<std::int64_t>(1, bucket_bytes / static_cast<std::int64_t>(sizeof(R)))),
-        leaves_(parameters.size()),
-        finished_(parameters.size()) {}
+        frontier_(parameters, bucket_bytes, sizeof(R)),
+        arena_(parameters.runtime().ledger()),
+        leaves_(parameters.size()) {}
 
   void begin(std::int64_t micro_batches) override {
     auto& ledger = parameters_.runtime().ledger();
@@ -58,31 +59,28 @@ class ShardSums final : public mixed::Sums<typename Parameters<T>::gradient> {
     while (trees_.size() < wanted)
       trees_.emplace_back(ledger, core::Category::gradients, own_.end - own_.begin);
     if (bucket_.size() == 0) {
-      bucket_ = tensor::Memory<R>(ledger, core::Category::gradients,
-                                  std::min(most_, parameters_.count()));
+      bucket_ = tensor::Memory<R>(ledger, core::Category::gradients, frontier_.bucket());
     }
     micro_batches_ = micro_batches;
     number_ = 0;
-    begin_sweep();
+    arena_.clear();  // of a window that was dropped
+    std::fill(leaves_.begin(), leaves_.end(), tensor::Block());
+    frontier_.begin();
   }
   [[nodiscard]] tensor::LeafTarget open(ParameterId id) override {
-    HALFSTEP_ASSERT(number_ < micro_batches_ && finished_[id.index] == 0);
-    leaves_[id.index] = tensor::Memory<R>(parameters_.runtime().ledger(), core::Category::gradients,
-                                          parameters_.info(id).elements);
-    return {leaves_[id.index].data(), false};
+    HALFSTEP_ASSERT(number_ < micro_batches_ && !frontier_.has(id.index));
+    tensor::Block& leaf = leaves_[id.index];
+    leaf = arena_.allocate(parameters_.info(id).elements * std::int64_t{sizeof(R)},
+                           core::Category::gradients);
+    return {data(leaf), false};
   }
   void finish(ParameterId id) override {
-    finished_[id.index] = 1;
-    while (next_ > 0 && finished_[next_ - 1] != 0)
-      frontier_ = parameters_.infos()[--next_].offset;
-    while (reduced_from_ > 0 && reduced_from_ - most_ >= frontier_)
-      reduce_from(reduced_from_ - most_);
+    frontier_.finish(id, [&](core::Range range) { reduce(range); });
   }
   void next() override {
-    while (reduced_from_ > 0)
-      reduce_from(std::max<std::int64_t>(0, reduced_from_ - most_));
+    frontier_.complete([&](core::Range range) { reduce(range); });
     ++number_;
-    begin_sweep();
+    frontier_.begin();
   }
   void fold() override {
     HALFSTEP_ASSERT(number_ == micro_batches_);
@@ -105,14 +103,11 @@ class ShardSums final : public mixed::Sums<typename Parameters<T>::gradient> {
             std::clamp(other.end, range.begin, range.end)};
   }
 
-  void begin_sweep() {
-    reduced_from_ = frontier_ = parameters_.count();
-    next_ = parameters_.size();
-    std::fill(finished_.begin(), finished_.end(), std::uint8_t{0});
+  [[nodiscard]] R* data(const tensor::Block& leaf) const {
+    return reinterpret_cast<R*>(arena_.data(leaf));
   }
 
-  void reduce_from(std::int64_t begin) {
-    const core::Range range{begin, reduced_from_};
+  void reduce(core::Range range) {
     const std::span<R> bucket =
         bucket_.span().first(static_cast<std::size_t>(range.end - range.begin));
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
@@ -121,13 +116,12 @@ class ShardSums final : public mixed::Sums<typename Parameters<T>::gradient> {
       if (here.begin >= here.end) continue;
       const std::span<R> to =
           elements_of(bucket, {here.begin - range.begin, here.end - range.begin});
-      if (finished_[i] == 0) {
+      if (!frontier_.has(i)) {
         std::fill(to.begin(), to.end(), R{0});
         continue;
       }
-      const std::span<R> leaf = leaves_[i].span();
-      std::memcpy(to.data(), leaf.data() + (here.begin - info.offset), to.size_bytes());
-      if (here.begin == info.offset) leaves_[i] = tensor::Memory<R>();
+      std::memcpy(to.data(), data(leaves_[i]) + (here.begin - info.offset), to.size_bytes());
+      if (here.begin == info.offset) arena_.release(leaves_[i]);
     }
     const std::vector<std::int64_t> counts = shards_.counts_within(range);
     const std::int64_t before =
@@ -135,7 +129,6 @@ class ShardSums final : public mixed::Sums<typename Parameters<T>::gradient> {
     const std::int64_t length = counts[static_cast<std::size_t>(group_.rank())];
     const std::span<R> mine = elements_of(bucket, {before, before + length});
     reduce_scatter<R>(group_, bucket, mine, counts);
-    reduced_from_ = begin;
     if (length > 0) enter(mine, range.begin + before - own_.begin);
   }
 
@@ -164,13 +157,12 @@ class ShardSums final : public mixed::Sums<typename Parameters<T>::gradient> {
   Parameters<T>& parameters_;
   const Shards& shards_;
   core::Range own_;
-  std::int64_t most_;  // elements of a bucket
-  std::vector<tensor::Memory<R>> trees_, leaves_;
+  Frontier frontier_;
+  tensor::Arena arena_;  // of the leaves
+  std::vector<tensor::Block> leaves_;
+  std::vector<tensor::Memory<R>> trees_;
   tensor::Memory<R> bucket_;
-  std::vector<std::uint8_t> finished_;
   std::int64_t micro_batches_ = 0, number_ = 0;
-  std::int64_t reduced_from_ = 0, frontier_ = 0;  // as in Buckets
-  std::size_t next_ = 0;
 };
 
 /// The processes that go with ShardSums.
@@ -187,12 +179,7 @@ class ReducedEachMicroBatch : public mixed::Processes<typename Parameters<T>::gr
   }
   [[nodiscard]] mixed::MicroBatchRange share(const mixed::StepShape& shape) const override {
     const int n = group_.size();
-    if (shape.micro_batches % n != 0) {
-      core::fail<OptionError>("dist: ", shape.micro_batches,
-                              " micro-batches a step cannot be shared by ", n,
-                              " ranks. Is the accumulation meant for each rank, not for all?");
-    }
-    return {group_.rank(), n, shape.micro_batches / n};
+    return {group_.rank(), n, share_of_each(shape, n)};
   }
   [[nodiscard]] mixed::Sums<R>* sums() override { return &sums_; }
   void gather(std::vector<double>& losses, std::vector<double>& counts) override {

@@ -17,7 +17,7 @@
 #include <halfstep/dist/parallel/sharded_optimizer.hpp>
 #include <halfstep/dist/parallel/shards.hpp>
 #include <halfstep/dist/parallel/zero2.hpp>
-#include <halfstep/tensor/memory.hpp>
+#include <halfstep/tensor/arena.hpp>
 #include <halfstep/tensor/parameters.hpp>
 #include <halfstep/tensor/store.hpp>
 
@@ -31,37 +31,45 @@ template <class T>
 class GatheringStore final : public tensor::Store<T> {
  public:
   GatheringStore(Group& group, Parameters<T>& parameters, const Shards& shards)
-      : group_(group), parameters_(parameters), shards_(shards), gathered_(parameters.size()) {}
+      : group_(group),
+        parameters_(parameters),
+        shards_(shards),
+        arena_(parameters.runtime().ledger()),
+        gathered_(parameters.size()) {}
 
   [[nodiscard]] const T* acquire(ParameterId id) override {
     Gathered& one = gathered_[id.index];
     if (one.users++ == 0) {
       const auto& info = parameters_.info(id);
-      one.values =
-          tensor::Memory<T>(parameters_.runtime().ledger(), core::Category::weights, info.elements);
-      all_gather<T>(group_, std::span<const T>(parameters_.kept(id)), one.values.span(),
+      one.block = arena_.allocate(info.elements * std::int64_t{sizeof(T)}, core::Category::weights);
+      const std::span<T> values(data(one), static_cast<std::size_t>(info.elements));
+      all_gather<T>(group_, std::span<const T>(parameters_.kept(id)), values,
                     shards_.counts_within({info.offset, info.offset + info.elements}));
       elements_ += info.elements;
     }
-    return one.values.data();
+    return data(one);
   }
   void release(ParameterId id) override {
     Gathered& one = gathered_[id.index];
     HALFSTEP_ASSERT(one.users > 0);
-    if (--one.users == 0) one.values = tensor::Memory<T>();
+    if (--one.users == 0) arena_.release(one.block);
   }
   /// Elements gathered so far, each time anew.
   [[nodiscard]] std::int64_t elements() const { return elements_; }
 
  private:
   struct Gathered {
-    tensor::Memory<T> values;
+    tensor::Block block;
     int users = 0;
   };
+  [[nodiscard]] T* data(const Gathered& one) const {
+    return reinterpret_cast<T*>(arena_.data(one.block));
+  }
 
   Group& group_;
   Parameters<T>& parameters_;
   const Shards& shards_;
+  tensor::Arena arena_;  // of the parameters that are acquired
   std::vector<Gathered> gathered_;
   std::int64_t elements_ = 0;
 };

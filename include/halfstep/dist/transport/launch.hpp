@@ -15,6 +15,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -117,17 +118,32 @@ struct Launched {
   }
 }
 
-/// Runs the body as one rank and gives the exit code. A failure is handed to `report` first:
-/// whether it is another rank's fault, and the text.
+/// What the body returned: 0 if that is nothing.
+template <class Body>
+[[nodiscard]] int code_of(Body& body, const Rank& rank) {
+  if constexpr (std::is_void_v<std::invoke_result_t<Body&, const Rank&>>) {
+    body(rank);
+    return 0;
+  } else {
+    return body(rank);
+  }
+}
+
+/// What the first letter of a rank's report says of its end.
+inline constexpr char own_failure = 'o', failure_of_a_peer = 'p', code_returned = 'c';
+
+/// Runs the body as one rank and gives the exit code. What became of it is handed to `report`
+/// first, unless all is well.
 template <class Body, class Report>
 [[nodiscard]] int run_rank(Transport& transport, int threads, Body& body, Report report) {
   try {
-    body(Rank{transport, threads});
-    return 0;
+    const int code = code_of(body, Rank{transport, threads});
+    if (code != 0) report(code_returned, "");
+    return code;
   } catch (const PeerError& error) {
-    report(true, error.what());
+    report(failure_of_a_peer, error.what());
   } catch (...) {
-    report(false, what_was_thrown(std::current_exception()));
+    report(own_failure, what_was_thrown(std::current_exception()));
   }
   return failed_rank_code;
 }
@@ -152,11 +168,12 @@ template <class Body>
     transport = &sockets.emplace(launched.rank, std::move(files), timeout);
   }
   const int code =
-      run_rank(*transport, launched.threads, body, [&](bool of_a_peer, std::string_view what) {
-        const std::string line = core::text(of_a_peer ? 'p' : 'o', what);
+      run_rank(*transport, launched.threads, body, [&](char end, std::string_view what) {
+        const std::string line = core::text(end, what);
         static_cast<void>(
             !write(reports.number(), line.data(), std::min<std::size_t>(line.size(), 4096)));
-        if (segment) segment->fail(launched.rank, core::text("failed: ", what));
+        if (segment && end != code_returned)
+          segment->fail(launched.rank, core::text("failed: ", what));
       });
   std::exit(code);
 }
@@ -167,7 +184,8 @@ class Watch {
   Watch(std::vector<Process> ranks, const Segment* segment, File signals)
       : ranks_(std::move(ranks)), segment_(segment), signals_(std::move(signals)) {}
 
-  /// The exit code of the run; tells what failed first on standard error.
+  /// The exit code of the run: the largest that a rank returned, unless one failed; tells what
+  /// failed first on standard error.
   [[nodiscard]] int wait() {
     while (running_any()) {
       std::array<pollfd, max_ranks + 1> polled;
@@ -178,7 +196,8 @@ class Watch {
       }
       const auto left =
           std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
-      const int patience = failed_ ? static_cast<int>(std::max<std::int64_t>(left, 0)) : -1;
+      const bool ending = failed_ || returned_ != 0;
+      const int patience = ending ? static_cast<int>(std::max<std::int64_t>(left, 0)) : -1;
       if (poll(polled.data(), count, patience) == 0) {
         for (const Process& rank : ranks_) {
           if (rank.running) kill(rank.pid, SIGKILL);
@@ -190,7 +209,8 @@ class Watch {
       for (std::size_t i = 0; i < ranks_.size(); ++i)
         look(i);
     }
-    if (!failed_) return 0;
+    // Who only stopped because a rank had returned a code is no cause.
+    if (!failed_ || (secondary_ && returned_ != 0)) return returned_;
     static_cast<void>(std::fprintf(stderr, "halfstep: %s\n", cause_.c_str()));
     return code_;
   }
@@ -223,8 +243,14 @@ class Watch {
     std::array<char, 4096> report;
     const ssize_t n = read(rank.reports.number(), report.data(), report.size());
     const std::string_view text(report.data(), n > 0 ? static_cast<std::size_t>(n) : 0);
+    if (!text.empty() && text[0] == code_returned) {
+      if (!failed_ && returned_ == 0) deadline_ = Clock::now() + grace;
+      returned_ = std::max(returned_, WEXITSTATUS(status));
+      if (segment_ != nullptr) segment_->end(index);
+      return;
+    }
     // Who stopped because of another rank is not the cause, unless no other turns up.
-    const bool of_a_peer = ended_by_us_ || (!text.empty() && text[0] == 'p');
+    const bool of_a_peer = ended_by_us_ || (!text.empty() && text[0] == failure_of_a_peer);
     const std::string how =
         !text.empty() ? core::text("failed: ", text.substr(1))
         : untold      ? "ended, and its launcher was not told how. Does it ignore SIGCHLD?"
@@ -236,7 +262,7 @@ class Watch {
                                   : 128 + WTERMSIG(status);
       secondary_ = of_a_peer;
     }
-    if (!failed_) deadline_ = Clock::now() + grace;
+    if (!failed_ && returned_ == 0) deadline_ = Clock::now() + grace;
     failed_ = true;
     if (segment_ != nullptr) segment_->fail(index, how);
   }
@@ -257,7 +283,7 @@ class Watch {
   bool failed_ = false, secondary_ = false, ended_by_us_ = false;
   Clock::time_point deadline_{};
   std::string cause_;
-  int code_ = 0;
+  int code_ = 0, returned_ = 0;
 };
 
 /// Starts the processes and waits for them.
@@ -338,6 +364,9 @@ class Watch {
 /// process, so that what stands after it runs once, in the launcher, and what stands before it in
 /// all.
 ///
+/// The body may return an exit code, 0 to 125: the largest of all ranks is then returned here, and
+/// once one is not 0 the other ranks have a second to end as well.
+///
 /// Returns 0, or, where a rank failed, its exit code: failed_rank_code if it threw, 128 and the
 /// signal if it was killed. Then the number of the rank that failed first and the reason are on
 /// standard error, and the others have been ended, within two seconds. One rank: body runs here.
@@ -362,28 +391,37 @@ template <class Body>
     return detail::launch_processes(options, threads, crowded);
   }
   std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(options.ranks));
+  std::vector<int> codes(thrown.size());
   const auto run = [&](Transport& transport) {
+    const auto rank = static_cast<std::size_t>(transport.rank());
     try {
-      body(Rank{transport, threads});
+      codes[rank] = detail::code_of(body, Rank{transport, threads});
     } catch (...) {
-      thrown[static_cast<std::size_t>(transport.rank())] = std::current_exception();
+      thrown[rank] = std::current_exception();
       throw;
     }
+  };
+  const auto returned = [&] { return *std::max_element(codes.begin(), codes.end()); };
+  const auto failed = [&](const std::exception_ptr& error) {
+    // What no rank threw is an option out of range or the system's refusal: the caller's to hear.
+    const auto first = std::find(thrown.begin(), thrown.end(), error);
+    if (first == thrown.end()) std::rethrow_exception(error);
+    static_cast<void>(std::fprintf(stderr, "halfstep: rank %d of %d failed: %s\n",
+                                   static_cast<int>(first - thrown.begin()), options.ranks,
+                                   detail::what_was_thrown(*first).c_str()));
+    return failed_rank_code;
   };
   try {
     run_threads({.ranks = options.ranks,
                  .arena_bytes = options.arena_bytes,
                  .wait = {.timeout = options.timeout, .crowded = crowded}},
                 run);
-    return 0;
+    return returned();
+  } catch (const PeerError&) {
+    // Who only stopped because a rank had returned a code is no cause.
+    return returned() != 0 ? returned() : failed(std::current_exception());
   } catch (...) {
-    // What no rank threw is an option out of range or the system's refusal: the caller's to hear.
-    const auto first = std::find(thrown.begin(), thrown.end(), std::current_exception());
-    if (first == thrown.end()) throw;
-    static_cast<void>(std::fprintf(stderr, "halfstep: rank %d of %d failed: %s\n",
-                                   static_cast<int>(first - thrown.begin()), options.ranks,
-                                   detail::what_was_thrown(*first).c_str()));
-    return failed_rank_code;
+    return failed(std::current_exception());
   }
 }
 

@@ -97,6 +97,22 @@ struct Traffic {
   std::uint64_t bytes_read = 0;      ///< from buffers in shared memory, one's own included
   std::uint64_t bytes_written = 0;   ///< to them
   std::uint64_t bytes_staged = 0;  ///< copied in and out because a buffer was not in shared memory
+
+  Traffic& operator+=(const Traffic& other) {
+    messages_sent += other.messages_sent;
+    bytes_sent += other.bytes_sent;
+    bytes_received += other.bytes_received;
+    bytes_read += other.bytes_read;
+    bytes_written += other.bytes_written;
+    bytes_staged += other.bytes_staged;
+    return *this;
+  }
+  /// Since `before`.
+  [[nodiscard]] friend Traffic operator-(const Traffic& now, const Traffic& before) {
+    return {now.messages_sent - before.messages_sent,   now.bytes_sent - before.bytes_sent,
+            now.bytes_received - before.bytes_received, now.bytes_read - before.bytes_read,
+            now.bytes_written - before.bytes_written,   now.bytes_staged - before.bytes_staged};
+  }
 };
 
 class SharedMemory;

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT
+#include <halfstep/dist/parallel/whole_state.hpp>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <halfstep/dist/parallel/data_parallel.hpp>
+#include <halfstep/dist/parallel/zero1.hpp>
+#include <halfstep/dist/parallel/zero2.hpp>
+#include <halfstep/dist/parallel/zero3.hpp>
+#include <halfstep/mixed/any_optimizer.hpp>
+#include <halfstep/mixed/gradient_accumulator.hpp>
+#include <halfstep/mixed/master_weights.hpp>
+#include <halfstep/optim/adamw.hpp>
+
+#include "dist/ranks.hpp"
+#include "mixed/given_tape.hpp"
+
+namespace {
+namespace hs = halfstep;
+namespace dist = halfstep::dist;
+using hs::bf16;
+using Masters = hs::mixed::MasterWeights<hs::optim::AdamW, bf16>;
+using Any = hs::mixed::AnyOptimizer<bf16>;
+
+/// What a file would hold.
+struct File {
+  std::map<std::string, std::pair<hs::Shape, std::vector<std::byte>>> tensors;
+  std::map<std::string, double> scalars;
+  friend bool operator==(const File&, const File&) = default;
+};
+struct Save {
+  File& file;
+  void tensor(const hs::tensor::StateTensor& one) {
+    ASSERT_TRUE(one.whole()) << one.name;
+    file.tensors[std::string(one.name)] = {one.shape, {one.bytes.begin(), one.bytes.end()}};
+  }
+  void scalar(std::string_view name, auto& value) {
+    file.scalars[std::string(name)] = static_cast<double>(value);
+  }
+};
+struct Load {
+  const File& file;
+  void tensor(const hs::tensor::StateTensor& one) {
+    const auto& bytes = file.tensors.at(std::string(one.name)).second;
+    ASSERT_EQ(bytes.size(), one.bytes.size()) << one.name;
+    std::copy(bytes.begin(), bytes.end(), one.bytes.begin());
+  }
+  void scalar(std::string_view name, auto& value) {
+    value = static_cast<std::remove_cvref_t<decltype(value)>>(file.scalars.at(std::string(name)));
+  }
+};
+
+/// One rank of a run in a stage of ZeRO; 0: data parallel.
+struct Run {
+  Run(dist::Group& group, int stage) : parameters(runtime) {
+    for (const int elements : {3000, 5, 2000, 1, 1024}) {
+      parameters.scope().add("p" + std::to_string(elements), {elements}, hs::Role::weight,
+                             hs::Init::normal(1.0F));
+    }
+    const auto use = [&]<class Zero>(std::unique_ptr<hs::mixed::OptimizerOf<Zero>> made) {
+      processes = &made->get().ranks();
+      optimizer = std::move(made);
+    };
+    if (stage == 0) {
+      data_parallel = std::make_unique<dist::DataParallel<bf16>>(group, parameters);
+      processes = data_parallel.get();
+      optimizer = std::make_unique<hs::mixed::OptimizerOf<Masters>>(parameters);
+    }
+    if (stage == 1)
+      use(std::make_unique<hs::mixed::OptimizerOf<dist::Zero1<Masters>>>(group, parameters));
+    if (stage == 2)
+      use(std::make_unique<hs::mixed::OptimizerOf<dist::Zero2<Masters>>>(group, parameters));
+    if (stage == 3)
+      use(std::make_unique<hs::mixed::OptimizerOf<dist::Zero3<Masters>>>(group, parameters));
+  }
+  void step(int number) {
+    hs::mixed::GradientAccumulator<bf16> accumulator(parameters, nullptr, *processes);
+    halfstep_tests::GivenTape tape;
+    auto window =
+        accumulator.begin(tape, number, {.micro_batches = 4, .rows = 1, .targets_per_row = 1});
+    for (const auto micro : window) {
+      tape.begin(micro);
+      halfstep_tests::GivenLoss<float> loss{.sum = 1.0, .leaves = {}};
+      for (auto i = static_cast<std::uint32_t>(parameters.size()); i-- > 0;) {
+        std::vector<float> leaf;
+        for (std::int64_t e = 0; e < parameters.infos()[i].elements; ++e)
+          leaf.push_back(0.1F * static_cast<float>((e * 7 + micro.number * 3 + number) % 13) -
+                         0.5F);
+        loss.leaves.push_back({{i}, leaf});
+      }
+      window.backward(tape, loss);
+    }
+    EXPECT_TRUE(optimizer->step(std::move(window).unscale(), 0.01F).applied);
+  }
+  hs::Runtime runtime{{.threads = 1}};
+  hs::Parameters<bf16> parameters;
+  std::unique_ptr<dist::DataParallel<bf16>> data_parallel;
+  std::unique_ptr<Any> optimizer;
+  hs::mixed::Processes<float>* processes = nullptr;
+};
+
+/// What `n` ranks have saved after two steps, and the hash of their weights after a third.
+std::pair<File, std::uint64_t> saved(int n, int stage, ranks::Over over) {
+  File file;
+  std::uint64_t hash = 0;
+  ranks::run(n, over, [&](dist::Group& group) {
+    Run run(group, stage);
+    run.step(0);
+    run.step(1);
+    dist::WholeState weights(group, run.parameters);
+    dist::WholeState state(group, *run.optimizer);
+    weights.gather();
+    state.gather();
+    if (group.rank() == 0) {
+      Save save{file};
+      weights.visit_state(save);
+      state.visit_state(save);
+      EXPECT_EQ(state.steps(), 2);
+      EXPECT_EQ(&weights.runtime(), &run.runtime);
+    }
+    run.step(2);
+    const std::uint64_t own = run.optimizer->weights_hash();
+    if (group.rank() == 0) hash = own;
+  });
+  return {file, hash};
+}
+/// The hash after the third step of ranks that began with what others saved after two.
+std::uint64_t continued(int n, int stage, ranks::Over over, const File& file) {
+  std::uint64_t hash = 0;
+  ranks::run(n, over, [&](dist::Group& group) {
+    Run run(group, stage);
+    dist::WholeState weights(group, run.parameters);
+    dist::WholeState state(group, *run.optimizer);
+    weights.gather();
+    state.gather();
+    if (group.rank() == 0) {
+      Load load{file};
+      weights.visit_state(load);
+      state.visit_state(load);
+    }
+    weights.scatter();
+    state.scatter();
+    EXPECT_EQ(run.optimizer->steps(), 2) << group.rank();
+    run.step(2);
+    const std::uint64_t own = run.optimizer->weights_hash();
+    if (group.rank() == 0) hash = own;
+  });
+  return hash;
+}
+
+class WholeState : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Stage, WholeState, testing::Values(0, 1, 2, 3));
+
+TEST_P(WholeState, IsWhatOneProcessSavesAndGoesOnInAnyLayout) {
+  const auto [file, hash] = saved(1, 0, ranks::Over::heap);
+  EXPECT_EQ(file.tensors.size(), 5U + 3 * 5);
+  for (const int n : {1, 2, 4}) {
+    const auto [theirs, after] = saved(n, GetParam(), ranks::Over::sockets);
+    EXPECT_TRUE(theirs == file) << n;
+    EXPECT_EQ(after, hash) << n;
+    EXPECT_EQ(continued(n, GetParam(), ranks::Over::heap, file), hash) << n;
+  }
+  File other = file;
+  other.tensors.begin()->second.second.back() ^= std::byte{0x40};
+  EXPECT_NE(continued(2, GetParam(), ranks::Over::heap, other), hash);
+}
+
+/// Rank 1 has a tensor less than the others' shapes say.
+struct Lacking {
+  int rank = 0;
+  std::vector<float> values = std::vector<float>(2);
+  void visit_state(auto& visitor) {
+    const auto bytes = std::as_writable_bytes(std::span(values)).first(rank == 0 ? 4 : 0);
+    visitor.tensor(hs::tensor::StateTensor{"half", hs::numeric::dtype_of<float>, {2}, rank, bytes});
+  }
+};
+TEST(WholeStateOf, RanksThatLackSomethingNamesIt) {
+  ranks::run(2, ranks::Over::heap, [&](dist::Group& group) {
+    Lacking part{.rank = group.rank()};
+    dist::WholeState whole(group, part);
+    try {
+      whole.gather();
+      ADD_FAILURE();
+    } catch (const hs::StateError& error) {
+      EXPECT_STREQ(
+          error.what(),
+          "WholeState: of 'half' the ranks hold 4 of 8 bytes. Do all of them visit the same "
+          "state?");
+    }
+  });
+}
+
+}  // namespace
