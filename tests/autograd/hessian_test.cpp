@@ -208,6 +208,23 @@ hs::GradientReport check_cube() {
 
 }  // namespace
 
+// Far out GELU is a line: tangents are finite, and that of its slope is 0.
+TEST(Hessian, OfGeluIsFiniteInFloatHoweverFarOut) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  const hs::Shape shape{101};
+  const Inputs<float> model(parameters, shape, std::int64_t{1});
+  for (std::size_t i = 0; i < 101; ++i) parameters.write(model.x.id)[i] = static_cast<float>(i) * 0.4F - 20.0F;
+  auto curvature = hs::curvature<Inputs, float>(parameters, {}, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+    return judge(gelu(use(t, m.x))) + judge(gelu_erf(use(t, m.x)));
+  }, shape, std::int64_t{1});
+  const auto product = curvature.hessian_vector_product(std::vector<float>(curvature.size(), 1.0F));
+  const auto x = curvature.part(product, "x");
+  for (const float value : x) EXPECT_TRUE(std::isfinite(value)) << value;
+  EXPECT_EQ(x.front(), 0.0F);
+  EXPECT_EQ(x.back(), 4.0F) << "of two squares";
+}
+
 TEST(Hessian, OfAUsersOwnOpIsAcceptedWhenRightAndRefusedWhenWrong) {
   EXPECT_TRUE(check_cube<3>().passed);
   const auto wrong = check_cube<2>();

@@ -46,21 +46,23 @@ struct Gelu {
     const auto x = input_duals<T>(c, 0), dy = gradient_duals<T>(c);
     write_tangents(c.compute(), c.output_shape().elements(), out, [=](std::int64_t i) { return dy[i] * slope(x[i]); });
   }
-  // The derivative, by the kernel's formulas. Where it is flat for a double its own is 0.
-  static dual<T> slope(dual<T> x) {
-    const T most = form == kernels::GeluForm::tanh ? T(10) : T(40);
-    if (!(x.value > -most && x.value < most)) return {x.value > T(0) ? T(1) : T(0)};
+  // The derivative, by the kernel's formulas. Where it is flat for a double its own is 0; beyond, the
+  // tangent of exp would be infinite in float.
+  template <class S>
+  static dual<S> slope(dual<S> x) {
+    const S most = form == kernels::GeluForm::tanh ? S(9) : S(12);
+    if (!(x.value > -most && x.value < most)) return {x.value > S(0) ? S(1) : S(0)};
     if constexpr (form == kernels::GeluForm::tanh) {
       constexpr double c0 = 0.79788456080286535588, c1 = 0.044715;  // sqrt(2 / pi), and GPT-2's
-      const dual<T> square = x * x;
-      const dual<T> u = x * (dual<T>(T(2 * c0)) + dual<T>(T(2 * c0 * c1)) * square);
-      const dual<T> du = dual<T>(T(2 * c0)) + dual<T>(T(6 * c0 * c1)) * square;
-      const dual<T> s = dual<T>(T(1)) / (dual<T>(T(1)) + exp(-u));
-      return s + x * du * s * (dual<T>(T(1)) - s);
+      const dual<S> square = x * x;
+      const dual<S> u = x * (dual<S>(S(2 * c0)) + dual<S>(S(2 * c0 * c1)) * square);
+      const dual<S> du = dual<S>(S(2 * c0)) + dual<S>(S(6 * c0 * c1)) * square;
+      const dual<S> s = dual<S>(S(1)) / (dual<S>(S(1)) + exp(-u));
+      return s + x * du * s * (dual<S>(S(1)) - s);
     } else {
-      const dual<T> half(T(0.5));
-      const dual<T> density = dual<T>(T(0.39894228040143267794)) * exp(-half * x * x);
-      return half + half * erf(x * dual<T>(T(0.70710678118654752440))) + x * density;
+      const dual<S> half(S(0.5));
+      const dual<S> density = dual<S>(S(0.39894228040143267794)) * exp(-half * x * x);
+      return half + half * erf(x * dual<S>(S(0.70710678118654752440))) + x * density;
     }
   }
   static constexpr Op op{form == kernels::GeluForm::tanh ? "gelu" : "gelu_erf", &infer, &forward, &backward};
