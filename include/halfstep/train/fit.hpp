@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The training loop for a language model on a text or shards: windows, updates, schedule, evaluation, hooks.
-// It calls nothing that a loop of one's own cannot call; README has that loop.
+// The training loop for a language model on a text or shards: windows, updates, schedule, evaluation,
+// hooks. It calls nothing that a loop of one's own cannot call; README has that loop.
 // Not for: other data or losses: write the loop, it is twenty lines.
 #pragma once
 
