@@ -153,6 +153,8 @@ case $case in
     for n in 2 4; do
       run a --format bf16 --ranks $n --transport pipe
       p=$(value a parameters)
+      [ "$(value a predicted_peak_bytes)" -eq "$(value a total)" ] ||
+        fail "$n ranks: predicted $(value a predicted_peak_bytes) bytes, counted $(value a total)"
       [ "$(sum $(list a sent "all_reduce F32"))" -eq $((2 * (n - 1) * 4 * p * steps)) ] || fail "all-reduce over pipes: $(list a sent "all_reduce F32")"
       [ "$(sum $(list a read "all_reduce F32"))" -eq 0 ] || fail "pipes share memory"
       # A bucket of all, so that none is small enough to travel beside the control words.
