@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Our steps and products beside PyTorch's (OpenBLAS, oneDNN) and Eigen's, by turns, as one table.
+"""Our steps and products beside PyTorch's (OpenBLAS, oneDNN) and Eigen's, by turns, as tables.
 
-    python3 bench/peers/compare.py BUILD [--rounds N] [--only steps|products] [--write]
+    python3 bench/peers/compare.py BUILD [--rounds N] [--only steps,recompute,products] [--write]
 
 BUILD is a build directory with the benches. Each round runs every program once; the table holds
 medians, and medians of the ratios within a round. --write puts it into bench/README.md. PyTorch is
@@ -115,6 +115,30 @@ def step_table(build, environment, rounds, sizes, anyway):
     return rows
 
 
+def recompute_table(build, environment, rounds):
+    """Of size S in bf16, with and without a segment for each block."""
+    rows = ["| blocks recomputed | ours, ms | ours, MB | PyTorch, ms | PyTorch, MB |", "|---|---|---|---|---|"]
+    plans = {"none": (0, []), "each": (2, ["--recompute"])}
+    seen = {plan: ([], [], [], []) for plan in plans}
+    for _ in range(rounds):
+        for plan, (number, flags) in plans.items():
+            out = run([build / "bench" / "bench_nn_recompute", "--benchmark_format=json",
+                       f"--benchmark_filter=RecomputePass/plan:{number}/"])
+            ours = json.loads(out)["benchmarks"][0]
+            theirs = torch(environment, "--size", "S", "--format", "bf16", "--count", "2", *flags)
+            for values, value in zip(seen[plan], (ours["real_time"], ours["peak_MB"], median(theirs["ms"]), theirs["peak_mb"])):
+                values.append(value)
+    for plan, columns in seen.items():
+        rows.append(f"| {plan} | " + " | ".join(spread(values) for values in columns) + " |")
+        print(rows[-1], flush=True)
+    ours, theirs = (spread([b / a for a, b in zip(seen["none"][i], seen["each"][i])]) for i in (0, 2))
+    rows += ["", f"Time of each to none: ours {ours}, PyTorch {theirs}. Ours is forward and backward, counted by the ledger "
+             "above weights and gradients; PyTorch's is a step, resident above the loaded model, with gradients and "
+             "moments (129 MB)."]
+    print(rows[-1], flush=True)
+    return rows
+
+
 def product_table(build, environment, rounds):
     eigen = build / "bench" / "bench_peers_eigen_gemm"
     rows = ["| M, N, K | format | ours, GFLOP/s | PyTorch, GFLOP/s | Eigen | PyTorch : ours | Eigen : ours |",
@@ -143,7 +167,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", choices=["steps", "products"])
+    parser.add_argument("--only", default="steps,recompute,products")
     parser.add_argument("--sizes", default="XS,S,M")
     parser.add_argument("--report-anyway", action="store_true")
     parser.add_argument("--write", action="store_true")
@@ -156,9 +180,12 @@ def main():
     lines = [f"Taken {datetime.date.today()} on {len(os.sched_getaffinity(0))} cores of {cpu}, {compiler}, load {load:.1f} "
              f"before. {note}. {options.rounds} rounds by turns; medians, with the range; percent of the step's time.", ""]
     print(lines[0], flush=True)
-    if options.only != "products":
+    only = options.only.split(",")
+    if "steps" in only:
         lines += step_table(options.build, environment, options.rounds, options.sizes.split(","), options.report_anyway) + [""]
-    if options.only != "steps":
+    if "recompute" in only:
+        lines += recompute_table(options.build, environment, options.rounds) + [""]
+    if "products" in only:
         lines += product_table(options.build, environment, options.rounds) + [""]
     if options.write:
         readme = HERE.parent / "README.md"

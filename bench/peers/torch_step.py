@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """One training step of a GPT, and matrix products, in PyTorch: what `compare.py` puts beside ours.
 
-Prints one JSON object: milliseconds of each step or product, threads, BLAS kernel, ISA, version.
+Prints one JSON object: milliseconds of each step or product, MB of resident memory at the peak of the
+steps above the loaded model, threads, BLAS kernel, ISA, version.
 The model is the one of bench/nn/gpt_bench.cpp (GPT-2's, tied head, biases), the step is forward,
 backward, clip to norm 1, AdamW. Needs Debian's python3-torch.
 """
@@ -10,6 +11,7 @@ import ctypes
 import json
 import math
 import os
+import resource
 import time
 
 SIZES = {  # vocabulary, context, layers, heads, width, rows
@@ -31,7 +33,11 @@ def blas_kernel():
         return None
 
 
-def model(torch, size):
+def peak_mb():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def model(torch, size, recompute):
     vocabulary, context, layers, heads, width, _ = size
     nn, functional = torch.nn, torch.nn.functional
 
@@ -65,14 +71,17 @@ def model(torch, size):
 
         def forward(self, ids, targets):
             x = self.tokens(ids) + self.positions(torch.arange(context))
-            logits = functional.linear(self.norm(self.blocks(x)), self.tokens.weight)
+            for block in self.blocks:
+                x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False) if recompute else block(x)
+            logits = functional.linear(self.norm(x), self.tokens.weight)
             return functional.cross_entropy(logits.view(-1, vocabulary).float(), targets.view(-1))
 
     return Gpt()
 
 
-def steps(torch, size, bf16, count):
-    gpt = model(torch, size)
+def steps(torch, size, bf16, recompute, count):
+    gpt = model(torch, size, recompute)
+    loaded = peak_mb()
     optimizer = torch.optim.AdamW(gpt.parameters(), lr=1e-4, weight_decay=0.1)
     ids, targets = torch.randint(size[0], (2, size[5], size[1]))
     taken = []
@@ -85,7 +94,7 @@ def steps(torch, size, bf16, count):
         optimizer.step()
         optimizer.zero_grad(set_to_none=False)
         taken.append(1e3 * (time.perf_counter() - start))
-    return taken[2:]
+    return taken[2:], peak_mb() - loaded
 
 
 def products(torch, shape, bf16, count):
@@ -103,24 +112,27 @@ def products(torch, shape, bf16, count):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=SIZES)
+    parser.add_argument("--recompute", action="store_true", help="a checkpoint around each block")
     parser.add_argument("--product", help="M,N,K of x W^T: OpenBLAS in float, oneDNN in bf16")
     parser.add_argument("--format", choices=["float", "bf16"], default="float")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--count", type=int, default=3)
     options = parser.parse_args()
     import torch  # after the environment is settled
+    import torch.utils.checkpoint
 
     torch.manual_seed(1)
     torch.set_num_threads(options.threads)
     torch.set_flush_denormal(True)
     bf16 = options.format == "bf16"
+    peak = None
     if options.product:
         taken = products(torch, [int(x) for x in options.product.split(",")], bf16, options.count)
     else:
-        taken = steps(torch, SIZES[options.size], bf16, options.count)
+        taken, peak = steps(torch, SIZES[options.size], bf16, options.recompute, options.count)
     capability = [line.split(":")[1].strip() for line in torch.__config__.show().splitlines()
                   if "CPU capability" in line]
-    print(json.dumps({"ms": taken, "threads": torch.get_num_threads(), "blas": blas_kernel(),
+    print(json.dumps({"ms": taken, "peak_mb": peak, "threads": torch.get_num_threads(), "blas": blas_kernel(),
                       "isa": capability[0] if capability else None, "version": torch.__version__}))
 
 
