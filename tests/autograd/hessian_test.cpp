@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Second derivatives: every op's tangents against differences of gradients, known Hessians, products
-// through segments, Gauss-Newton, what is left in memory, and what a product costs.
+// Second derivatives: every op's tangents against differences of gradients, known Hessians,
+// products through segments, Gauss-Newton, what is left in memory, and what a product costs.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -55,7 +55,8 @@ struct Inputs {
 
 std::vector<float> numbers(std::int64_t count) {
   std::vector<float> out;
-  for (std::int64_t i = 0; i < count; ++i) out.push_back(static_cast<float>((i * 37 + 11) % 23) / 8.0F - 1.3F);
+  for (std::int64_t i = 0; i < count; ++i)
+    out.push_back(static_cast<float>((i * 37 + 11) % 23) / 8.0F - 1.3F);
   return out;
 }
 const std::vector<std::int32_t> tokens{0, 3, 3, 1, 6, 0, 3, 2, 5, 4};
@@ -74,14 +75,21 @@ hs::GradientReport check(hs::Shape shape, std::int64_t out, const F& f) {
 // Every op's outputs pass through a square (a loss of their own, or judge), so that each of its
 // first derivatives shows in the second too.
 const std::map<std::string, std::function<std::vector<hs::GradientReport>()>> checks{
-    {"add", [] { return std::vector{check({3, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
-       const auto x = use(t, m.x);
-       return judge(x + use(t, m.y) * x + x);
-     })}; }},
-    {"add_losses", [] { return std::vector{check({3, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
-       return judge(use(t, m.x)) + judge(use(t, m.y) * use(t, m.x));
-     })}; }},
-    {"attention", [] {
+    {"add",
+     [] {
+       return std::vector{check({3, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+         const auto x = use(t, m.x);
+         return judge(x + use(t, m.y) * x + x);
+       })};
+     }},
+    {"add_losses",
+     [] {
+       return std::vector{check({3, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+         return judge(use(t, m.x)) + judge(use(t, m.y) * use(t, m.x));
+       })};
+     }},
+    {"attention",
+     [] {
        std::vector<hs::GradientReport> reports;
        for (const std::int64_t length : {1, 5, 70}) {
          reports.push_back(check({2, length, 18}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
@@ -93,74 +101,127 @@ const std::map<std::string, std::function<std::vector<hs::GradientReport>()>> ch
        }));
        return reports;
      }},
-    {"cast", [] { return std::vector{check({3, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
-       const auto x = hs::cast<T>(use(t, m.x));
-       return judge(x * x);
-     })}; }},
-    {"constant", [] { return std::vector{check({3, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
-       return judge(use(t, m.x) * hs::constant<T>(t, {3, 5}, numbers(15)));
-     })}; }},
-    {"cross_entropy", [] { return std::vector{check({10, 7}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
-       return cross_entropy(use(t, m.x), targets);
-     })}; }},
-    {"dropout", [] { return std::vector{check({2, 9}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
-       return judge(dropout(use(t, m.x) * use(t, m.y), 0.4F, 99));
-     })}; }},
-    {"embedding", [] {
-       return std::vector{check({7, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) { return judge(gelu(embedding(t, m.x, tokens))); }),
-                          check({7, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
-                            return judge(gelu(embedding(t, m.x, m.y, tokens)) + embedding(t, m.y, m.x, tokens));
-                          })};
+    {"cast",
+     [] {
+       return std::vector{check({3, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+         const auto x = hs::cast<T>(use(t, m.x));
+         return judge(x * x);
+       })};
      }},
-    {"gelu", [] {
-       return std::vector{check({4, 9}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) { return judge(gelu(use(t, m.x))); }),
-                          check({4, 9}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) { return judge(gelu_erf(use(t, m.x))); })};
+    {"constant",
+     [] {
+       return std::vector{check({3, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+         return judge(use(t, m.x) * hs::constant<T>(t, {3, 5}, numbers(15)));
+       })};
      }},
-    {"head_loss", [] { return std::vector{check({10, 5}, 7, []<class T>(const Inputs<T>& m, hs::Tape& t) {
-       return head_loss(use(t, m.x), m.w, targets) + head_loss(use(t, m.y), m.w, std::vector<std::int32_t>(10, 6));
-     })}; }},
-    {"layer_norm", [] {
-       return std::vector{check({5, 7}, 7, []<class T>(const Inputs<T>& m, hs::Tape& t) { return judge(layer_norm(use(t, m.x), m.b)); }),
-                          check({5, 7}, 7, []<class T>(const Inputs<T>& m, hs::Tape& t) {
-                            return judge(gelu(layer_norm(layer_norm(use(t, m.x), m.b, m.c), m.b, m.c)));  // tied
-                          })};
+    {"cross_entropy",
+     [] {
+       return std::vector{check({10, 7}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+         return cross_entropy(use(t, m.x), targets);
+       })};
      }},
-    {"linear", [] {
-       return std::vector{check({3, 2, 5}, 4, []<class T>(const Inputs<T>& m, hs::Tape& t) { return judge(linear(use(t, m.x), m.w)); }),
-                          check({6, 5}, 4, []<class T>(const Inputs<T>& m, hs::Tape& t) { return judge(logits(use(t, m.x), m.w)); }),
+    {"dropout",
+     [] {
+       return std::vector{check({2, 9}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+         return judge(dropout(use(t, m.x) * use(t, m.y), 0.4F, 99));
+       })};
+     }},
+    {"embedding",
+     [] {
+       return std::vector{
+           check({7, 5}, 1,
+                 []<class T>(const Inputs<T>& m, hs::Tape& t) {
+                   return judge(gelu(embedding(t, m.x, tokens)));
+                 }),
+           check({7, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+             return judge(gelu(embedding(t, m.x, m.y, tokens)) + embedding(t, m.y, m.x, tokens));
+           })};
+     }},
+    {"gelu",
+     [] {
+       return std::vector{
+           check({4, 9}, 1,
+                 []<class T>(const Inputs<T>& m, hs::Tape& t) { return judge(gelu(use(t, m.x))); }),
+           check({4, 9}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+             return judge(gelu_erf(use(t, m.x)));
+           })};
+     }},
+    {"head_loss",
+     [] {
+       return std::vector{check({10, 5}, 7, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+         return head_loss(use(t, m.x), m.w, targets) +
+                head_loss(use(t, m.y), m.w, std::vector<std::int32_t>(10, 6));
+       })};
+     }},
+    {"layer_norm",
+     [] {
+       return std::vector{
+           check({5, 7}, 7,
+                 []<class T>(const Inputs<T>& m, hs::Tape& t) {
+                   return judge(layer_norm(use(t, m.x), m.b));
+                 }),
+           check({5, 7}, 7, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+             return judge(gelu(layer_norm(layer_norm(use(t, m.x), m.b, m.c), m.b, m.c)));  // tied
+           })};
+     }},
+    {"linear",
+     [] {
+       return std::vector{check({3, 2, 5}, 4,
+                                []<class T>(const Inputs<T>& m, hs::Tape& t) {
+                                  return judge(linear(use(t, m.x), m.w));
+                                }),
+                          check({6, 5}, 4,
+                                []<class T>(const Inputs<T>& m, hs::Tape& t) {
+                                  return judge(logits(use(t, m.x), m.w));
+                                }),
                           check({6, 5}, 5, []<class T>(const Inputs<T>& m, hs::Tape& t) {
                             return judge(linear(linear(use(t, m.x), m.w, m.b), m.w, m.b));  // tied
                           })};
      }},
-    {"multiply", [] { return std::vector{check({3, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
-       const auto x = use(t, m.x);
-       return judge(x * x * use(t, m.y));
-     })}; }},
-    {"rms_norm", [] {
+    {"multiply",
+     [] {
+       return std::vector{check({3, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+         const auto x = use(t, m.x);
+         return judge(x * x * use(t, m.y));
+       })};
+     }},
+    {"rms_norm",
+     [] {
        return std::vector{check({5, 7}, 7, []<class T>(const Inputs<T>& m, hs::Tape& t) {
          return judge(gelu(rms_norm(rms_norm(use(t, m.x), m.b), m.b)));  // tied
        })};
      }},
-    {"squared_error", [] { return std::vector{check({3, 40}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) { return judge(use(t, m.x)); })}; }},
-    {"use", [] { return std::vector{check({3, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
-       return judge(use(t, m.x) * use(t, m.x));
-     })}; }},
+    {"squared_error",
+     [] {
+       return std::vector{check({3, 40}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+         return judge(use(t, m.x));
+       })};
+     }},
+    {"use",
+     [] {
+       return std::vector{check({3, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+         return judge(use(t, m.x) * use(t, m.x));
+       })};
+     }},
 };
 
 }  // namespace
 
 TEST(Hessian, OfEveryOpInTheTreeIsThatOfDifferencesOfItsGradient) {
   std::size_t seen = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(HALFSTEP_SOURCE_DIR "/include/halfstep/autograd/ops")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(HALFSTEP_SOURCE_DIR "/include/halfstep/autograd/ops")) {
     const std::string name = entry.path().stem().string();
     ++seen;
     const auto found = checks.find(name);
-    ASSERT_NE(found, checks.end()) << "autograd/ops/" << name << ".hpp has no check of second derivatives";
+    ASSERT_NE(found, checks.end())
+        << "autograd/ops/" << name << ".hpp has no check of second derivatives";
     for (const auto& report : found->second()) {
       EXPECT_TRUE(report.passed) << name << ": " << report.where << " is off by " << report.worst;
       EXPECT_EQ(report.rows.size(), 5U);
       bool reached = false;
-      for (const auto& row : report.rows) reached = reached || row.numeric != 0.0;
+      for (const auto& row : report.rows)
+        reached = reached || row.numeric != 0.0;
       EXPECT_TRUE(reached) << name << ": no second derivative at all";
     }
   }
@@ -176,7 +237,8 @@ struct Cube {
   static void infer(hs::autograd::Infer& c) { c.output<T>(c.input_shape(0)); }
   static void forward(hs::autograd::Forward& c) {
     const T* const x = c.input<T>(0);
-    for (std::int64_t i = 0; i < c.output_shape().elements(); ++i) c.output<T>()[i] = x[i] * x[i] * x[i];
+    for (std::int64_t i = 0; i < c.output_shape().elements(); ++i)
+      c.output<T>()[i] = x[i] * x[i] * x[i];
   }
   static void backward(hs::autograd::Backward& c) {
     const T* const x = c.input<T>(0);
@@ -191,9 +253,9 @@ struct Cube {
   }
   static void backward_tangents(hs::autograd::Backward& c) {
     const auto x = hs::autograd::input_duals<T>(c, 0), dy = hs::autograd::gradient_duals<T>(c);
-    hs::autograd::write_tangents(c.compute(), c.output_shape().elements(), c.input_gradient<T>(0, 1), [=](std::int64_t i) {
-      return hs::dual<T>(T(factor)) * x[i] * x[i] * dy[i];
-    });
+    hs::autograd::write_tangents(
+        c.compute(), c.output_shape().elements(), c.input_gradient<T>(0, 1),
+        [=](std::int64_t i) { return hs::dual<T>(T(factor)) * x[i] * x[i] * dy[i]; });
   }
   static constexpr hs::autograd::Op op{"cube", &infer, &forward, &backward};
 };
@@ -202,7 +264,8 @@ hs::GradientReport check_cube() {
   return check({3, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
     using Op = Cube<hs::numeric::plane_t<T>, factor>;
     const auto x = use(t, m.x);
-    return judge(t.handle<T>(t.record(hs::autograd::op_on<T, Op>(), {x}, {}, hs::autograd::NoPayload{})));
+    return judge(
+        t.handle<T>(t.record(hs::autograd::op_on<T, Op>(), {x}, {}, hs::autograd::NoPayload{})));
   });
 }
 
@@ -214,13 +277,18 @@ TEST(Hessian, OfGeluIsFiniteInFloatHoweverFarOut) {
   hs::Parameters<float> parameters(runtime);
   const hs::Shape shape{101};
   const Inputs<float> model(parameters, shape, std::int64_t{1});
-  for (std::size_t i = 0; i < 101; ++i) parameters.write(model.x.id)[i] = static_cast<float>(i) * 0.4F - 20.0F;
-  auto curvature = hs::curvature<Inputs, float>(parameters, {}, []<class T>(const Inputs<T>& m, hs::Tape& t) {
-    return judge(gelu(use(t, m.x))) + judge(gelu_erf(use(t, m.x)));
-  }, shape, std::int64_t{1});
+  for (std::size_t i = 0; i < 101; ++i)
+    parameters.write(model.x.id)[i] = static_cast<float>(i) * 0.4F - 20.0F;
+  auto curvature = hs::curvature<Inputs, float>(
+      parameters, {},
+      []<class T>(const Inputs<T>& m, hs::Tape& t) {
+        return judge(gelu(use(t, m.x))) + judge(gelu_erf(use(t, m.x)));
+      },
+      shape, std::int64_t{1});
   const auto product = curvature.hessian_vector_product(std::vector<float>(curvature.size(), 1.0F));
   const auto x = curvature.part(product, "x");
-  for (const float value : x) EXPECT_TRUE(std::isfinite(value)) << value;
+  for (const float value : x)
+    EXPECT_TRUE(std::isfinite(value)) << value;
   EXPECT_EQ(x.front(), 0.0F);
   EXPECT_EQ(x.back(), 4.0F) << "of two squares";
 }
@@ -257,7 +325,9 @@ TEST(Hessian, OfRosenbrocksFunctionIsTheOneInTheBooks) {
   hs::Parameters<double> parameters(runtime);
   const Rosenbrock<double> model(parameters);
   auto curvature = hs::curvature<Rosenbrock>(parameters, {}, rosenbrock);
-  const auto times = [&](double a, double b) { return curvature.hessian_vector_product(std::vector{a, b}); };
+  const auto times = [&](double a, double b) {
+    return curvature.hessian_vector_product(std::vector{a, b});
+  };
   EXPECT_EQ(times(1, 0), (std::vector{802.0, -400.0}));
   EXPECT_EQ(times(0, 1), (std::vector{-400.0, 200.0}));
   EXPECT_EQ(times(0.5, -2), (std::vector{1201.0, -600.0}));
@@ -293,20 +363,26 @@ struct Regression {
 TEST(Hessian, OfALinearModelIsTheProductOfItsInputsAndTheGaussNewtonMatrix) {
   constexpr std::int64_t rows = 6, in = 3, out = 2;
   std::vector<float> x(rows * in);
-  for (std::size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 5) - 2.0F;
+  for (std::size_t i = 0; i < x.size(); ++i)
+    x[i] = static_cast<float>(i % 5) - 2.0F;
   hs::Runtime runtime({.threads = 2});
   hs::Parameters<float> parameters(runtime);
   const Regression<float> model(parameters, in, out);
-  auto curvature = hs::curvature<Regression>(parameters, {}, [&]<class T>(const Regression<T>& m, hs::Tape& t) {
-    return judge(linear(hs::constant<T>(t, {rows, in}, x), m.w));
-  }, in, out);
+  auto curvature = hs::curvature<Regression>(
+      parameters, {},
+      [&]<class T>(const Regression<T>& m, hs::Tape& t) {
+        return judge(linear(hs::constant<T>(t, {rows, in}, x), m.w));
+      },
+      in, out);
   const std::vector<double> v{1, -2, 3, 4, 0, -5};
   std::vector<double> expected(out * in, 0.0);
   for (std::size_t o = 0; o < out; ++o) {
     for (std::size_t r = 0; r < rows; ++r) {
       double along = 0.0;
-      for (std::size_t j = 0; j < in; ++j) along += static_cast<double>(x[r * in + j]) * v[o * in + j];
-      for (std::size_t j = 0; j < in; ++j) expected[o * in + j] += 2.0 * static_cast<double>(x[r * in + j]) * along;
+      for (std::size_t j = 0; j < in; ++j)
+        along += static_cast<double>(x[r * in + j]) * v[o * in + j];
+      for (std::size_t j = 0; j < in; ++j)
+        expected[o * in + j] += 2.0 * static_cast<double>(x[r * in + j]) * along;
     }
   }
   EXPECT_EQ(curvature.hessian_vector_product(v), expected);
@@ -316,12 +392,15 @@ TEST(Hessian, OfALinearModelIsTheProductOfItsInputsAndTheGaussNewtonMatrix) {
 
 namespace {
 
-const hs::nn::GptOptions small{.vocabulary = 11, .context = 6, .layers = 3, .heads = 2, .width = 8, .dropout = 0.1F};
+const hs::nn::GptOptions small{
+    .vocabulary = 11, .context = 6, .layers = 3, .heads = 2, .width = 8, .dropout = 0.1F};
 const hs::MicroBatch micro{4, 1, 10, 2};
 const std::vector<std::int32_t> text{1, 4, 2, 10, 0, 4, 3, 3, 9, 8, 7, 1};
 const std::vector<std::int32_t> next{4, 2, 10, 0, 4, -1, 3, 9, 8, 7, 1, 5};
 
-const auto gpt_loss = []<class T>(const hs::nn::Gpt<T>& gpt, hs::Tape& tape) { return gpt.loss(tape, text, next); };
+const auto gpt_loss = []<class T>(const hs::nn::Gpt<T>& gpt, hs::Tape& tape) {
+  return gpt.loss(tape, text, next);
+};
 /// All but the last block in segments.
 std::int64_t replayed = 0;
 const auto segmented_loss = []<class T>(const hs::nn::Gpt<T>& gpt, hs::Tape& tape) {
@@ -335,12 +414,14 @@ const auto segmented_loss = []<class T>(const hs::nn::Gpt<T>& gpt, hs::Tape& tap
 template <class S>
 std::vector<S> direction(std::size_t size, std::uint64_t stream) {
   std::vector<S> v(size);
-  for (std::size_t i = 0; i < size; ++i) v[i] = static_cast<S>(hs::numeric::normal(1, stream, i));
+  for (std::size_t i = 0; i < size; ++i)
+    v[i] = static_cast<S>(hs::numeric::normal(1, stream, i));
   return v;
 }
 double dot(const std::vector<double>& a, const std::vector<double>& b) {
   double sum = 0.0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += a[i] * b[i];
+  for (std::size_t i = 0; i < a.size(); ++i)
+    sum += a[i] * b[i];
   return sum;
 }
 
@@ -352,7 +433,8 @@ struct Store {
   hs::nn::Gpt<T> gpt{parameters, small};
   Store() {
     std::uint64_t i = 0;
-    for (T& w : parameters.write_all()) w += static_cast<T>(0.2F * hs::numeric::normal(3, 3, i++));
+    for (T& w : parameters.write_all())
+      w += static_cast<T>(0.2F * hs::numeric::normal(3, 3, i++));
   }
 };
 
@@ -367,28 +449,35 @@ void values_have_the_bits_of_the_plain_pass() {
   tape.backward(loss);
   std::vector<S> plain;
   for (std::uint32_t p = 0; p < parameters.size(); ++p) {
-    plain.insert(plain.end(), gradients[hs::ParameterId{p}].begin(), gradients[hs::ParameterId{p}].end());
+    plain.insert(plain.end(), gradients[hs::ParameterId{p}].begin(),
+                 gradients[hs::ParameterId{p}].end());
   }
   auto curvature = hs::curvature<hs::nn::Gpt, S>(parameters, micro, gpt_loss, small);
   const auto product = curvature.hessian_vector_product(direction<S>(plain.size(), 1));
   EXPECT_EQ(curvature.gradient(), plain);
   EXPECT_EQ(curvature.sum(), loss.sum);
   EXPECT_NE(product, plain);
-  EXPECT_NE(curvature.hessian_vector_product(direction<S>(plain.size(), 2)), product) << "the vector has no part in it";
+  EXPECT_NE(curvature.hessian_vector_product(direction<S>(plain.size(), 2)), product)
+      << "the vector has no part in it";
   EXPECT_EQ(curvature.gradient(), plain);
 }
 
 }  // namespace
 
-TEST(Hessian, ValuesAndGradientsOfDualsHaveTheBitsOfThePlainPassInDouble) { values_have_the_bits_of_the_plain_pass<double>(); }
-TEST(Hessian, ValuesAndGradientsOfDualsHaveTheBitsOfThePlainPassInFloat) { values_have_the_bits_of_the_plain_pass<float>(); }
+TEST(Hessian, ValuesAndGradientsOfDualsHaveTheBitsOfThePlainPassInDouble) {
+  values_have_the_bits_of_the_plain_pass<double>();
+}
+TEST(Hessian, ValuesAndGradientsOfDualsHaveTheBitsOfThePlainPassInFloat) {
+  values_have_the_bits_of_the_plain_pass<float>();
+}
 
 TEST(Hessian, OfAGptPassesTheCheckDropoutAndAll) {
   hs::Runtime runtime({.threads = 2, .seed = 5});
   hs::nn::GptOptions options = small;
   options.layers = 1;
   // Embeddings of deviation 0.1 in front of a norm bend much within a step of 1e-3.
-  hs::hessian_check<hs::nn::Gpt>(runtime, {.step = 1e-4, .micro = micro}, gpt_loss, options).require();
+  hs::hessian_check<hs::nn::Gpt>(runtime, {.step = 1e-4, .micro = micro}, gpt_loss, options)
+      .require();
 }
 
 TEST(Hessian, IsSymmetricAndLinearAndTheGaussNewtonMatrixHasNoNegativeCurvature) {
@@ -399,21 +488,26 @@ TEST(Hessian, IsSymmetricAndLinearAndTheGaussNewtonMatrixHasNoNegativeCurvature)
   const auto size = std::sqrt(dot(Hu, Hu) * dot(v, v));
   EXPECT_NEAR(dot(v, Hu), dot(u, Hv), 1e-13 * size);
   std::vector<double> sum(u.size());
-  for (std::size_t i = 0; i < u.size(); ++i) sum[i] = 2.0 * u[i] - v[i];
+  for (std::size_t i = 0; i < u.size(); ++i)
+    sum[i] = 2.0 * u[i] - v[i];
   const auto Hsum = curvature.hessian_vector_product(sum);
-  for (std::size_t i = 0; i < u.size(); ++i) ASSERT_NEAR(Hsum[i], 2.0 * Hu[i] - Hv[i], 1e-11) << i;
-  const auto Gu = curvature.gauss_newton_vector_product(u), Gv = curvature.gauss_newton_vector_product(v);
+  for (std::size_t i = 0; i < u.size(); ++i)
+    ASSERT_NEAR(Hsum[i], 2.0 * Hu[i] - Hv[i], 1e-11) << i;
+  const auto Gu = curvature.gauss_newton_vector_product(u),
+             Gv = curvature.gauss_newton_vector_product(v);
   EXPECT_NEAR(dot(v, Gu), dot(u, Gv), 1e-13 * size);
   EXPECT_GT(dot(u, Gu), 0.0);
   EXPECT_GT(dot(v, Gv), 0.0);
   EXPECT_NE(Gu, Hu);
-  EXPECT_EQ(curvature.hessian_vector_product(u), Hu) << "a Gauss-Newton product changes those that follow";
+  EXPECT_EQ(curvature.hessian_vector_product(u), Hu)
+      << "a Gauss-Newton product changes those that follow";
 }
 
 TEST(Hessian, ThroughSegmentsHasTheSameBits) {
   Store<float> store;
   auto plain = hs::curvature<hs::nn::Gpt, double>(store.parameters, micro, gpt_loss, small);
-  auto segmented = hs::curvature<hs::nn::Gpt, double>(store.parameters, micro, segmented_loss, small);
+  auto segmented =
+      hs::curvature<hs::nn::Gpt, double>(store.parameters, micro, segmented_loss, small);
   const auto v = direction<double>(plain.size(), 1);
   EXPECT_EQ(segmented.hessian_vector_product(v), plain.hessian_vector_product(v));
   EXPECT_EQ(segmented.gradient(), plain.gradient());
@@ -427,7 +521,8 @@ TEST(Hessian, AThousandProductsLeaveNothingBehind) {
   auto& ledger = store.runtime.ledger();
   const auto before = ledger.live();
   {
-    auto curvature = hs::curvature<hs::nn::Gpt, float>(store.parameters, micro, segmented_loss, small);
+    auto curvature =
+        hs::curvature<hs::nn::Gpt, float>(store.parameters, micro, segmented_loss, small);
     const auto v = direction<float>(curvature.size(), 1);
     const auto first = curvature.hessian_vector_product(v);
     (void)curvature.gauss_newton_vector_product(v);
@@ -484,11 +579,14 @@ TEST(Hessian, KeepsTwiceWhatAGradientKeepsForASegment) {
 TEST(Hessian, AnExceptionInALossLeavesTheNextProductRight) {
   Store<double> store;
   bool fails = false;
-  auto curvature = hs::curvature<hs::nn::Gpt>(store.parameters, micro, [&]<class T>(const hs::nn::Gpt<T>& gpt, hs::Tape& tape) {
-    const auto x = gpt.embed(tape, text);
-    if (fails) throw std::runtime_error("the user's");
-    return gpt.loss(gpt.blocks[0](x), next);
-  }, small);
+  auto curvature = hs::curvature<hs::nn::Gpt>(
+      store.parameters, micro,
+      [&]<class T>(const hs::nn::Gpt<T>& gpt, hs::Tape& tape) {
+        const auto x = gpt.embed(tape, text);
+        if (fails) throw std::runtime_error("the user's");
+        return gpt.loss(gpt.blocks[0](x), next);
+      },
+      small);
   const auto v = direction<double>(curvature.size(), 1);
   const auto first = curvature.hessian_vector_product(v);
   fails = true;
@@ -505,17 +603,20 @@ TEST(Hessian, OfCrossEntropyAloneIsTheClosedFormAndItsOwnGaussNewtonMatrix) {
   hs::Parameters<double> parameters(runtime);
   const hs::Shape shape{10, 7};
   const Inputs<double> model(parameters, shape, std::int64_t{1});
-  auto curvature = hs::curvature<Inputs>(parameters, micro, []<class T>(const Inputs<T>& m, hs::Tape& t) {
-    return cross_entropy(use(t, m.x), targets);
-  }, shape, std::int64_t{1});
+  auto curvature = hs::curvature<Inputs>(
+      parameters, micro,
+      []<class T>(const Inputs<T>& m, hs::Tape& t) { return cross_entropy(use(t, m.x), targets); },
+      shape, std::int64_t{1});
   const auto v = direction<double>(curvature.size(), 1);
   const auto product = curvature.hessian_vector_product(v);
   EXPECT_EQ(curvature.gauss_newton_vector_product(v), product);
   const auto x = parameters.values(model.x);
   for (std::size_t row = 0; row < 10; ++row) {
     double whole = 0.0, along = 0.0;
-    for (std::size_t j = 0; j < 7; ++j) whole += std::exp(x[row * 7 + j]);
-    for (std::size_t j = 0; j < 7; ++j) along += std::exp(x[row * 7 + j]) / whole * v[row * 7 + j];
+    for (std::size_t j = 0; j < 7; ++j)
+      whole += std::exp(x[row * 7 + j]);
+    for (std::size_t j = 0; j < 7; ++j)
+      along += std::exp(x[row * 7 + j]) / whole * v[row * 7 + j];
     for (std::size_t j = 0; j < 7; ++j) {
       const double p = targets[row] < 0 ? 0.0 : std::exp(x[row * 7 + j]) / whole;
       ASSERT_NEAR(product[row * 7 + j], p * (v[row * 7 + j] - along), 1e-14) << row << ' ' << j;
@@ -525,11 +626,15 @@ TEST(Hessian, OfCrossEntropyAloneIsTheClosedFormAndItsOwnGaussNewtonMatrix) {
 
 TEST(Timing, AHessianVectorProductCostsAtMostFourGradients) {
   using Clock = std::chrono::steady_clock;
-  const hs::nn::GptOptions options{.vocabulary = 256, .context = 128, .layers = 2, .heads = 4, .width = 256};
+  const hs::nn::GptOptions options{
+      .vocabulary = 256, .context = 128, .layers = 2, .heads = 4, .width = 256};
   const hs::MicroBatch batch{0, 0, 0, 8};
   std::vector<std::int32_t> ids(8 * 128), wanted(8 * 128);
-  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<std::int32_t>(i * 7919 % 256), wanted[i] = (ids[i] + 31) % 256;
-  const auto loss = [&]<class T>(const hs::nn::Gpt<T>& gpt, hs::Tape& tape) { return gpt.loss(tape, ids, wanted); };
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<std::int32_t>(i * 7919 % 256), wanted[i] = (ids[i] + 31) % 256;
+  const auto loss = [&]<class T>(const hs::nn::Gpt<T>& gpt, hs::Tape& tape) {
+    return gpt.loss(tape, ids, wanted);
+  };
   hs::Runtime runtime({.threads = 1, .seed = 5});
   hs::Parameters<float> parameters(runtime);
   const hs::nn::Gpt<float> gpt(parameters, options);
@@ -548,9 +653,11 @@ TEST(Timing, AHessianVectorProductCostsAtMostFourGradients) {
     const double product = seconds([&] { (void)curvature.hessian_vector_product(v); });
     const double plain = seconds([&] { (void)curvature.gauss_newton_vector_product(v); });
     if (attempt == 0) continue;  // allocates
-    hessian = std::min(hessian, product / gradient), gauss_newton = std::min(gauss_newton, plain / gradient);
+    hessian = std::min(hessian, product / gradient),
+    gauss_newton = std::min(gauss_newton, plain / gradient);
   }
-  std::printf("a Hessian-vector product costs %.2f gradients, a Gauss-Newton-vector product %.2f\n", hessian, gauss_newton);
+  std::printf("a Hessian-vector product costs %.2f gradients, a Gauss-Newton-vector product %.2f\n",
+              hessian, gauss_newton);
   EXPECT_LE(hessian, 4.0);
   EXPECT_LE(gauss_newton, 3.0);
 }

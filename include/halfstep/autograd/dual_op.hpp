@@ -15,17 +15,18 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::autograd {
 
-/// The table of `Real`, an op on float or double, for duals of those. Values and their gradients are
-/// made by Real's own functions and have its bits; what Real defines besides makes the tangents:
+/// The table of `Real`, an op on float or double, for duals of those. Values and their gradients
+/// are made by Real's own functions and have its bits; what Real defines besides makes the
+/// tangents:
 ///
 ///   forward_tangents   writes plane 1 of every output from both planes of inputs and parameters
 ///   backward_tangents  writes plane 1 of every gradient that is wanted, after plane 0 is written
 ///   infer_tangents     (may be missing) asks for more workspace than Real::infer has
 ///
-/// An op whose output is a loss has a member `loss_tag`. A loss is a real number, its tangent is not
-/// kept, and what is made of losses is their sum: so the tangent of its output's gradient is 0. Its
-/// backward_tangents takes the plane to write to, and writes the Hessian of the loss, by its input,
-/// times the input's tangent.
+/// An op whose output is a loss has a member `loss_tag`. A loss is a real number, its tangent is
+/// not kept, and what is made of losses is their sum: so the tangent of its output's gradient is 0.
+/// Its backward_tangents takes the plane to write to, and writes the Hessian of the loss, by its
+/// input, times the input's tangent.
 ///
 /// FLOPs count threefold: the product rule makes two of each product, besides the product itself.
 template <class Real>
@@ -87,7 +88,8 @@ template <class T>
 template <class T, class F>
 void write_tangents(const core::Compute& compute, std::int64_t n, T* out, const F& f) {
   compute.parallel(n, 2048, [&](std::int64_t begin, std::int64_t end, int) {
-    for (std::int64_t i = begin; i < end; ++i) out[i] = f(i).tangent;
+    for (std::int64_t i = begin; i < end; ++i)
+      out[i] = f(i).tangent;
   });
 }
 

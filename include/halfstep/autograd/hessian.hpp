@@ -53,7 +53,8 @@ class Curvature {
         loss_of_(build(duals_)),
         read_([&parameters](Parameters<dual<S>>& duals) {
           for (std::uint32_t p = 0; p < duals.size(); ++p) {
-            numeric::convert(duals.runtime().compute(), std::span<const T>(parameters.values(ParameterId{p})),
+            numeric::convert(duals.runtime().compute(),
+                             std::span<const T>(parameters.values(ParameterId{p})),
                              duals.write({p}));
           }
         }) {}
@@ -61,16 +62,22 @@ class Curvature {
   Curvature& operator=(const Curvature&) = delete;
 
   /// H v. @throws ShapeError unless v has size() elements; whatever the model throws.
-  [[nodiscard]] std::vector<S> hessian_vector_product(std::span<const S> v) { return product(v, false); }
-  /// J' H_out J v: J is the derivative of what the losses are taken of, logits or outputs, and H_out
-  /// the losses' own Hessian by those, p v - p (p . v) in a row of cross-entropy, 2 v in one of
-  /// squared error. Positive semidefinite, and H where the model is linear.
-  /// Source: Schraudolph, "Fast Curvature Matrix-Vector Products", Neural Computation 14 (2002).
-  [[nodiscard]] std::vector<S> gauss_newton_vector_product(std::span<const S> v) { return product(v, true); }
+  [[nodiscard]] std::vector<S> hessian_vector_product(std::span<const S> v) {
+    return product(v, false);
+  }
+  /// J' H_out J v: J is the derivative of what the losses are taken of, logits or outputs, and
+  /// H_out the losses' own Hessian by those, p v - p (p . v) in a row of cross-entropy, 2 v in one
+  /// of squared error. Positive semidefinite, and H where the model is linear. Source: Schraudolph,
+  /// "Fast Curvature Matrix-Vector Products", Neural Computation 14 (2002).
+  [[nodiscard]] std::vector<S> gauss_newton_vector_product(std::span<const S> v) {
+    return product(v, true);
+  }
   /// H times each of several vectors: one after the other, on the memory of one.
-  [[nodiscard]] std::vector<std::vector<S>> hessian_vector_products(std::span<const std::vector<S>> vectors) {
+  [[nodiscard]] std::vector<std::vector<S>> hessian_vector_products(
+      std::span<const std::vector<S>> vectors) {
     std::vector<std::vector<S>> products;
-    for (const auto& v : vectors) products.push_back(product(v, false));
+    for (const auto& v : vectors)
+      products.push_back(product(v, false));
     return products;
   }
 
@@ -94,7 +101,8 @@ class Curvature {
   template <class U>
   [[nodiscard]] std::span<U> part(std::span<U> vector, std::string_view name) const {
     const auto& info = duals_.info(duals_.find(name));
-    return vector.subspan(static_cast<std::size_t>(info.offset), static_cast<std::size_t>(info.elements));
+    return vector.subspan(static_cast<std::size_t>(info.offset),
+                          static_cast<std::size_t>(info.elements));
   }
   [[nodiscard]] std::span<const S> part(const std::vector<S>& vector, std::string_view name) const {
     return part(std::span<const S>(vector), name);
@@ -103,7 +111,8 @@ class Curvature {
  private:
   [[nodiscard]] std::vector<S> product(std::span<const S> v, bool gauss_newton) {
     if (v.size() != size()) {
-      core::fail<ShapeError>("Curvature: the vector has ", v.size(), " elements, the parameters have ", size(),
+      core::fail<ShapeError>("Curvature: the vector has ", v.size(),
+                             " elements, the parameters have ", size(),
                              ". It wants one for each, in order of registration.");
     }
     has_gradient_ = false;
@@ -146,7 +155,8 @@ class Curvature {
 /// The curvature of loss_of(model, tape), where model is Model<dual<S>>(scope, args…) around the
 /// present values of `parameters`, which a Model<T>(scope, args…) has registered.
 ///
-///   auto curvature = hs::curvature<Regressor>(parameters, {}, [&]<class T>(const Regressor<T>& model, hs::Tape& tape) {
+///   auto curvature = hs::curvature<Regressor>(parameters, {}, [&]<class T>(const Regressor<T>&
+///   model, hs::Tape& tape) {
 ///     return hs::squared_error(model(hs::constant<T>(tape, {2, 3}, x)), y);
 ///   }, 3, 16);
 ///   const auto Hv = curvature.hessian_vector_product(v);
@@ -154,10 +164,12 @@ class Curvature {
 ///
 /// S is what is computed in: float is as fast as training, double is exact to more digits.
 template <template <class> class Model, class S = double, class T, class F, class... Args>
-[[nodiscard]] Curvature<S> curvature(Parameters<T>& parameters, const MicroBatch& micro, F loss_of, const Args&... args) {
+[[nodiscard]] Curvature<S> curvature(Parameters<T>& parameters, const MicroBatch& micro, F loss_of,
+                                     const Args&... args) {
   return Curvature<S>(parameters, micro, [&](Parameters<dual<S>>& duals) {
     const auto model = std::make_shared<const Model<dual<S>>>(duals.scope(), args...);
-    return typename Curvature<S>::LossOf([model, loss_of](Tape& tape) { return loss_of(*model, tape); });
+    return typename Curvature<S>::LossOf(
+        [model, loss_of](Tape& tape) { return loss_of(*model, tape); });
   });
 }
 

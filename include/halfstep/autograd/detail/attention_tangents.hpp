@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The tangents of attention, forward and backward: products by the real kernel, 64 queries at a time
-// against all keys before them. Private to autograd/ops/; the values themselves are the kernels'.
+// The tangents of attention, forward and backward: products by the real kernel, 64 queries at a
+// time against all keys before them. Private to autograd/ops/; the values themselves are the
+// kernels'.
 #pragma once
 
 #include <algorithm>
@@ -23,7 +24,8 @@
 namespace halfstep::inline HALFSTEP_CONFIG::autograd::detail {
 
 /// Tangents of one attention op. Beside scores s, probabilities p and their dropout mask m stand
-/// t(s), t(p) = p (t(s) - p . t(s)); the rest is the product rule on kernels/attention.hpp's formulas.
+/// t(s), t(p) = p (t(s) - p . t(s)); the rest is the product rule on kernels/attention.hpp's
+/// formulas.
 template <class T>
 class AttentionTangents {
  public:
@@ -31,20 +33,24 @@ class AttentionTangents {
   static constexpr std::int64_t tile = kernels::attention_tile;
 
   /// qkv [batch * tokens, 3 * channels]; lse, dropout: the forward's.
-  AttentionTangents(const core::Compute& compute, const kernels::AttentionShape& shape, Duals<T> qkv, const T* lse,
-                    const kernels::AttentionDropout& dropout, std::span<std::byte> workspace)
+  AttentionTangents(const core::Compute& compute, const kernels::AttentionShape& shape,
+                    Duals<T> qkv, const T* lse, const kernels::AttentionDropout& dropout,
+                    std::span<std::byte> workspace)
       : compute_(compute), s_(shape), qkv_(qkv), lse_(lse), dropout_(dropout) {
     for (T*& part : parts_) {
       part = reinterpret_cast<T*>(workspace.data());
-      workspace = workspace.subspan(std::min(workspace.size(), static_cast<std::size_t>(part_bytes(shape))));
+      workspace = workspace.subspan(
+          std::min(workspace.size(), static_cast<std::size_t>(part_bytes(shape))));
     }
     products_ = workspace;
   }
-  [[nodiscard]] static std::int64_t workspace(const core::Compute& compute, const kernels::AttentionShape& s) {
+  [[nodiscard]] static std::int64_t workspace(const core::Compute& compute,
+                                              const kernels::AttentionShape& s) {
     const std::int64_t rows = std::min(tile, s.tokens);
-    return 4 * part_bytes(s) + std::max({kernels::gemm_workspace<T>(compute, rows, s.tokens, s.width),
-                                         kernels::gemm_workspace<T>(compute, rows, s.width, s.tokens),
-                                         kernels::gemm_workspace<T>(compute, s.tokens, s.width, rows)});
+    return 4 * part_bytes(s) +
+           std::max({kernels::gemm_workspace<T>(compute, rows, s.tokens, s.width),
+                     kernels::gemm_workspace<T>(compute, rows, s.width, s.tokens),
+                     kernels::gemm_workspace<T>(compute, s.tokens, s.width, rows)});
   }
 
   /// out [batch * tokens, channels]: the output's tangents.
@@ -52,7 +58,8 @@ class AttentionTangents {
     each_tile([&](std::int64_t pair, std::int64_t first, std::int64_t rows) {
       scores(pair, first, rows);
       compute_.parallel(rows, 1, [&](std::int64_t begin, std::int64_t end, int) {
-        for (std::int64_t i = begin; i < end; ++i) probabilities(pair, first, rows, i);
+        for (std::int64_t i = begin; i < end; ++i)
+          probabilities(pair, first, rows, i);
       });
       T* const to = out + place(pair, first, s_.channels());
       const std::int64_t keys = first + rows;
@@ -63,9 +70,10 @@ class AttentionTangents {
 
   /// dqkv: the tangents of qkv's gradient, from that of the output and the output itself.
   void backward(Duals<T> dout, Duals<T> out, T* dqkv) {
-    compute_.parallel(s_.rows() * 3 * s_.channels(), 4096, [&](std::int64_t begin, std::int64_t end, int) {
-      std::fill(dqkv + begin, dqkv + end, T(0));
-    });
+    compute_.parallel(s_.rows() * 3 * s_.channels(), 4096,
+                      [&](std::int64_t begin, std::int64_t end, int) {
+                        std::fill(dqkv + begin, dqkv + end, T(0));
+                      });
     const std::int64_t stride = 3 * s_.channels();
     each_tile([&](std::int64_t pair, std::int64_t first, std::int64_t rows) {
       const std::int64_t keys = first + rows;
@@ -74,13 +82,15 @@ class AttentionTangents {
       };
       scores(pair, first, rows);
       product(upstream(dout.values), value(pair, 0, keys, 0).transposed(), parts_[2], keys, false);
-      product(upstream(dout.tangents), value(pair, 0, keys, 0).transposed(), parts_[3], keys, false);
+      product(upstream(dout.tangents), value(pair, 0, keys, 0).transposed(), parts_[3], keys,
+              false);
       product(upstream(dout.values), value(pair, 0, keys, 1).transposed(), parts_[3], keys, true);
       compute_.parallel(rows, 1, [&](std::int64_t begin, std::int64_t end, int) {
         for (std::int64_t i = begin; i < end; ++i) {
           const std::int64_t at = place(pair, first + i, s_.channels());
           dual<T> along;
-          for (std::int64_t d = 0; d < s_.width; ++d) along += dout[at + d] * out[at + d];
+          for (std::int64_t d = 0; d < s_.width; ++d)
+            along += dout[at + d] * out[at + d];
           slopes(pair, first, rows, i, along);
         }
       });
@@ -98,41 +108,53 @@ class AttentionTangents {
 
  private:
   [[nodiscard]] static std::int64_t part_bytes(const kernels::AttentionShape& s) {
-    return core::round_up(std::min(tile, s.tokens) * s.tokens * static_cast<std::int64_t>(sizeof(T)), 64);
+    return core::round_up(
+        std::min(tile, s.tokens) * s.tokens * static_cast<std::int64_t>(sizeof(T)), 64);
   }
   /// Of a head's first element in row `token` of an array of that many channels.
-  [[nodiscard]] std::int64_t place(std::int64_t pair, std::int64_t token, std::int64_t stride) const {
+  [[nodiscard]] std::int64_t place(std::int64_t pair, std::int64_t token,
+                                   std::int64_t stride) const {
     return (pair / s_.heads * s_.tokens + token) * stride + pair % s_.heads * s_.width;
   }
-  [[nodiscard]] View packed(std::int64_t pair, std::int64_t first, std::int64_t rows, int plane, std::int64_t which) const {
+  [[nodiscard]] View packed(std::int64_t pair, std::int64_t first, std::int64_t rows, int plane,
+                            std::int64_t which) const {
     const T* const data = plane == 0 ? qkv_.values : qkv_.tangents;
-    return {data + place(pair, first, 3 * s_.channels()) + which * s_.channels(), rows, s_.width, 3 * s_.channels(), 1};
+    return {data + place(pair, first, 3 * s_.channels()) + which * s_.channels(), rows, s_.width,
+            3 * s_.channels(), 1};
   }
-  [[nodiscard]] View query(std::int64_t pair, std::int64_t first, std::int64_t rows, int plane) const {
+  [[nodiscard]] View query(std::int64_t pair, std::int64_t first, std::int64_t rows,
+                           int plane) const {
     return packed(pair, first, rows, plane, 0);
   }
-  [[nodiscard]] View key(std::int64_t pair, std::int64_t first, std::int64_t rows, int plane) const {
+  [[nodiscard]] View key(std::int64_t pair, std::int64_t first, std::int64_t rows,
+                         int plane) const {
     return packed(pair, first, rows, plane, 1);
   }
-  [[nodiscard]] View value(std::int64_t pair, std::int64_t first, std::int64_t rows, int plane) const {
+  [[nodiscard]] View value(std::int64_t pair, std::int64_t first, std::int64_t rows,
+                           int plane) const {
     return packed(pair, first, rows, plane, 2);
   }
-  [[nodiscard]] static View part(const T* data, std::int64_t rows, std::int64_t keys) { return {data, rows, keys, keys, 1}; }
+  [[nodiscard]] static View part(const T* data, std::int64_t rows, std::int64_t keys) {
+    return {data, rows, keys, keys, 1};
+  }
   void product(View a, View b, T* to, std::int64_t stride, bool accumulate) {
     kernels::gemm<T, T>(compute_, a, b, to, stride, {.accumulate = accumulate}, products_);
   }
   template <class F>
   void each_tile(const F& f) {
     for (std::int64_t pair = 0; pair < s_.batch * s_.heads; ++pair) {
-      for (std::int64_t first = 0; first < s_.tokens; first += tile) f(pair, first, std::min(tile, s_.tokens - first));
+      for (std::int64_t first = 0; first < s_.tokens; first += tile)
+        f(pair, first, std::min(tile, s_.tokens - first));
     }
   }
 
   /// Unscaled scores and their tangents to parts 0 and 1, [rows, keys].
   void scores(std::int64_t pair, std::int64_t first, std::int64_t rows) {
     const std::int64_t keys = first + rows;
-    product(query(pair, first, rows, 0), key(pair, 0, keys, 0).transposed(), parts_[0], keys, false);
-    product(query(pair, first, rows, 1), key(pair, 0, keys, 0).transposed(), parts_[1], keys, false);
+    product(query(pair, first, rows, 0), key(pair, 0, keys, 0).transposed(), parts_[0], keys,
+            false);
+    product(query(pair, first, rows, 1), key(pair, 0, keys, 0).transposed(), parts_[1], keys,
+            false);
     product(query(pair, first, rows, 0), key(pair, 0, keys, 1).transposed(), parts_[1], keys, true);
   }
   [[nodiscard]] T factor(std::int64_t pair, std::int64_t i, std::int64_t j) const {
@@ -159,7 +181,8 @@ class AttentionTangents {
       t[j] = core::rounded(t[j] * scale);
       mean += core::rounded(p[j] * t[j]);
     }
-    for (std::int64_t j = 0; j < seen; ++j) t[j] = p[j] * (t[j] - mean);
+    for (std::int64_t j = 0; j < seen; ++j)
+      t[j] = p[j] * (t[j] - mean);
     std::fill(p + seen, p + keys, T(0));
     std::fill(t + seen, t + keys, T(0));
     return seen;
@@ -175,11 +198,13 @@ class AttentionTangents {
   }
   /// Parts 0 and 1: scores become ds / sqrt(width) with ds = p (dp - along); parts 2 and 3, dp and
   /// t(dp) before the mask, become what multiplied the values.
-  void slopes(std::int64_t pair, std::int64_t first, std::int64_t rows, std::int64_t i, dual<T> along) {
+  void slopes(std::int64_t pair, std::int64_t first, std::int64_t rows, std::int64_t i,
+              dual<T> along) {
     const std::int64_t keys = first + rows, seen = softmax(pair, first, rows, i);
     const dual<T> scale(T(1) / std::sqrt(static_cast<T>(s_.width)));
     T* row[4];
-    for (int part = 0; part < 4; ++part) row[part] = parts_[part] + i * keys;
+    for (int part = 0; part < 4; ++part)
+      row[part] = parts_[part] + i * keys;
     for (std::int64_t j = 0; j < seen; ++j) {
       const dual<T> kept(factor(pair, first + i, j));
       const dual<T> p{row[0][j], row[1][j]};

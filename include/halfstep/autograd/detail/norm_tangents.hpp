@@ -27,7 +27,8 @@ template <bool centred, class T>
   const dual<T> count(static_cast<T>(width));
   RowStatistics<T> s;
   if constexpr (centred) {
-    for (std::int64_t j = 0; j < width; ++j) s.mean += x[j];
+    for (std::int64_t j = 0; j < width; ++j)
+      s.mean += x[j];
     s.mean /= count;
   }
   dual<T> square;
@@ -46,8 +47,8 @@ template <class T>
 
 /// out [rows, width] = the tangents of xhat * gain + bias; null bias tangents: none.
 template <bool centred, class T>
-void norm_tangents(const core::Compute& compute, Duals<T> x, Duals<T> gain, const T* bias_tangents, T* out,
-                   std::int64_t rows, std::int64_t width, double eps) {
+void norm_tangents(const core::Compute& compute, Duals<T> x, Duals<T> gain, const T* bias_tangents,
+                   T* out, std::int64_t rows, std::int64_t width, double eps) {
   compute.parallel(rows, 1, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
       const Duals<T> in = row_of(x, row, width);
@@ -63,8 +64,8 @@ void norm_tangents(const core::Compute& compute, Duals<T> x, Duals<T> gain, cons
 /// out [rows, width] = the tangents of the gradient of x, which is rstd (g - mean(g) - xhat mean(g
 /// xhat)) with g = dy gain; for RMS norm without mean(g).
 template <bool centred, class T>
-void norm_input_tangents(const core::Compute& compute, Duals<T> dy, Duals<T> x, Duals<T> gain, T* out,
-                         std::int64_t rows, std::int64_t width, double eps) {
+void norm_input_tangents(const core::Compute& compute, Duals<T> dy, Duals<T> x, Duals<T> gain,
+                         T* out, std::int64_t rows, std::int64_t width, double eps) {
   const dual<T> count(static_cast<T>(width));
   compute.parallel(rows, 1, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
@@ -88,8 +89,9 @@ void norm_input_tangents(const core::Compute& compute, Duals<T> dy, Duals<T> x, 
 /// out [width] = the tangents of the gradient of gain, the sum over the rows of dy xhat; or adds
 /// them. Workspace: rows RowStatistics.
 template <bool centred, class T>
-void norm_gain_tangents(const core::Compute& compute, Duals<T> dy, Duals<T> x, T* out, bool accumulate,
-                        std::int64_t rows, std::int64_t width, double eps, std::byte* workspace) {
+void norm_gain_tangents(const core::Compute& compute, Duals<T> dy, Duals<T> x, T* out,
+                        bool accumulate, std::int64_t rows, std::int64_t width, double eps,
+                        std::byte* workspace) {
   auto* const statistics = reinterpret_cast<RowStatistics<T>*>(workspace);
   compute.parallel(rows, 1, [&](std::int64_t begin, std::int64_t end, int) {
     for (std::int64_t row = begin; row < end; ++row) {
@@ -100,7 +102,8 @@ void norm_gain_tangents(const core::Compute& compute, Duals<T> dy, Duals<T> x, T
     if (!accumulate) std::fill(out + begin, out + end, T(0));
     for (std::int64_t row = 0; row < rows; ++row) {
       const Duals<T> in = row_of(x, row, width), upstream = row_of(dy, row, width);
-      for (std::int64_t j = begin; j < end; ++j) out[j] += (upstream[j] * statistics[row].hat(in[j])).tangent;
+      for (std::int64_t j = begin; j < end; ++j)
+        out[j] += (upstream[j] * statistics[row].hat(in[j])).tangent;
     }
   });
 }

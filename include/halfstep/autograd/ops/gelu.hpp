@@ -9,9 +9,12 @@
 #include <halfstep/autograd/variable.hpp>
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
+#include <halfstep/core/fma.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/gelu.hpp>
+#include <halfstep/numeric/dual.hpp>
 #include <halfstep/numeric/element.hpp>
+#include <halfstep/numeric/elementary.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG {
 
@@ -54,11 +57,13 @@ struct Gelu {
     if (!(x.value > -most && x.value < most)) return {x.value > S(0) ? S(1) : S(0)};
     if constexpr (form == kernels::GeluForm::tanh) {
       constexpr double c0 = 0.79788456080286535588, c1 = 0.044715;  // sqrt(2 / pi), and GPT-2's
-      const dual<S> square = x * x;
-      const dual<S> u = x * (dual<S>(S(2 * c0)) + dual<S>(S(2 * c0 * c1)) * square);
-      const dual<S> du = dual<S>(S(2 * c0)) + dual<S>(S(6 * c0 * c1)) * square;
-      const dual<S> s = dual<S>(S(1)) / (dual<S>(S(1)) + exp(-u));
-      return s + x * du * s * (dual<S>(S(1)) - s);
+      const S v = x.value, square = core::rounded(v * v);
+      const S u = v * (S(2 * c0) + core::rounded(S(2 * c0 * c1) * square));
+      const S du = S(2 * c0) + core::rounded(S(6 * c0 * c1) * square), ddu = S(12 * c0 * c1) * v;
+      const S s = S(1) / (S(1) + numeric::exp(-u)), q = core::rounded(s * (S(1) - s));  // ds / du
+      const S bend = core::rounded(ddu * q) + core::rounded(du * du * q * (S(1) - S(2) * s));
+      const S second = core::rounded(S(2) * du * q) + core::rounded(v * bend);
+      return {s + core::rounded(v * du * q), core::rounded(second * x.tangent)};
     } else {
       const dual<S> half(S(0.5));
       const dual<S> density = dual<S>(S(0.39894228040143267794)) * exp(-half * x * x);
