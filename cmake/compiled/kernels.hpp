@@ -99,6 +99,12 @@
 
 // Of float and double alone: losses and optimizers.
 #define HALFSTEP_KERNELS_OF_ACCUMULATOR(A)                                                                \
+  HALFSTEP_KERNELS void gelu_backward_tangents<A, GeluForm::tanh>(                                        \
+      const core::Compute&, std::span<const A>, std::span<const A>, std::span<const A>,                   \
+      std::span<const A>, std::span<A>);                                                                  \
+  HALFSTEP_KERNELS void gelu_backward_tangents<A, GeluForm::erf>(                                         \
+      const core::Compute&, std::span<const A>, std::span<const A>, std::span<const A>,                   \
+      std::span<const A>, std::span<A>);                                                                  \
   HALFSTEP_KERNELS CrossEntropySum cross_entropy<A>(const core::Compute&, std::span<const A>,             \
                                                     std::span<const std::int32_t>, std::span<A>,          \
                                                     std::span<A>, const CrossEntropyOptions&);            \

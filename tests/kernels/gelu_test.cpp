@@ -34,6 +34,14 @@ std::vector<E> backward(const Compute& compute, std::vector<E> x, std::vector<E>
   return out.copy();
 }
 
+template <class E, GeluForm form>
+std::vector<E> tangents(const Compute& compute, std::vector<E> x, std::vector<E> tx,
+                        std::vector<E> dy, std::vector<E> tdy) {
+  Guarded<E> a(x), b(tx), c(dy), d(tdy), out(static_cast<std::int64_t>(x.size()));
+  halfstep::kernels::gelu_backward_tangents<E, form>(compute, a, b, c, d, out);
+  return out.copy();
+}
+
 template <class E>
 class Gelu : public testing::Test {};
 using Elements = testing::Types<float, bf16, fp16, double>;
@@ -53,6 +61,35 @@ TYPED_TEST(Gelu, EveryPathAndThreadCountGivesThePortableBits) {
     check_paths<TypeParam, GeluForm::tanh>(n);
     check_paths<TypeParam, GeluForm::erf>(n);
   }
+}
+
+template <class E, GeluForm form>
+void check_tangents(long double (*formula)(long double), double bound) {
+  for (const std::int64_t n : {1, 15, 17, 70, 4097}) {
+    const auto x = values<E>(n, 1, 6.0), tx = values<E>(n, 2), dy = values<E>(n, 3),
+               tdy = values<E>(n, 4);
+    const auto out = tangents<E, form>(portable(), x, tx, dy, tdy);
+    every_compute([&](const Compute& compute, const std::string& name) {
+      ASSERT_SAME_BITS((tangents<E, form>(compute, x, tx, dy, tdy)), out) << name << ", " << n;
+    });
+    for (std::size_t i = 0; i < out.size(); ++i) {
+      const long double h = 1e-4L, at = x[i];
+      const long double bend = (formula(at + h) - 2 * formula(at) + formula(at - h)) / (h * h);
+      const long double wanted = dy[i] * bend * tx[i] + tdy[i] * slope(formula, at);
+      ASSERT_NEAR(static_cast<double>(out[i]), static_cast<double>(wanted), bound)
+          << "x " << x[i] << ", " << n;
+    }
+  }
+}
+TEST(GeluTangents, AreThoseOfTheBackwardAndTheSameOnEveryPath) {
+  check_tangents<double, GeluForm::tanh>(&tanh_form, 1e-7);
+  check_tangents<double, GeluForm::erf>(&erf_form, 1e-7);
+  check_tangents<float, GeluForm::tanh>(&tanh_form, 2e-5);
+  check_tangents<float, GeluForm::erf>(&erf_form, 2e-5);
+  const float far = 1e30F;  // flat, and no NaN
+  const auto out = tangents<float, GeluForm::tanh>(portable(), {far, -far}, {1, 1}, {1, 1}, {3, 3});
+  EXPECT_EQ(out[0], 3.0F);
+  EXPECT_NEAR(out[1], 0.0F, 1e-30F);
 }
 
 TEST(GeluValues, AreTheFormulasToTheStatedError) {

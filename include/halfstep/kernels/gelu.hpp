@@ -3,6 +3,8 @@
 // with erf, and their backward. Not fused into a product: it continues from the rounded value.
 #pragma once
 
+#include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -47,6 +49,25 @@ void gelu_backward(const core::Compute& compute, std::span<const E> x, std::span
   const auto body = HALFSTEP_PICK(compute.isa, gelu_backward_elements<E, with_erf>);
   detail::parallel_elements(compute, std::ssize(x), [&](std::int64_t begin, std::int64_t end) {
     body(x.data() + begin, dy.data() + begin, dx.data() + begin, end - begin);
+  });
+}
+
+/// The derivative of gelu_backward along a direction: out[i] = dy[i] gelu''(x[i]) tx[i] +
+/// tdy[i] gelu'(x[i]), where tx and tdy are the tangents of x and dy. out may be any of them.
+/// @throws ShapeError if the spans differ in length.
+template <std::floating_point E, GeluForm form>
+void gelu_backward_tangents(const core::Compute& compute, std::span<const E> x,
+                            std::span<const E> tx, std::span<const E> dy, std::span<const E> tdy,
+                            std::span<E> out) {
+  for (const std::size_t size : {tx.size(), dy.size(), tdy.size()}) {
+    detail::check_sizes("gelu_backward_tangents", "x", x.size(), "tx, dy or tdy", size);
+  }
+  detail::check_sizes("gelu_backward_tangents", "x", x.size(), "out", out.size());
+  constexpr bool with_erf = form == GeluForm::erf;
+  const auto body = HALFSTEP_PICK(compute.isa, gelu_tangent_elements<E, with_erf>);
+  detail::parallel_elements(compute, std::ssize(x), [&](std::int64_t begin, std::int64_t end) {
+    body(x.data() + begin, tx.data() + begin, dy.data() + begin, tdy.data() + begin,
+         out.data() + begin, end - begin);
   });
 }
 

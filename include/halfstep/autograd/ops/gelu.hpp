@@ -9,12 +9,9 @@
 #include <halfstep/autograd/variable.hpp>
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
-#include <halfstep/core/fma.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/kernels/gelu.hpp>
-#include <halfstep/numeric/dual.hpp>
 #include <halfstep/numeric/element.hpp>
-#include <halfstep/numeric/elementary.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG {
 
@@ -44,30 +41,10 @@ struct Gelu {
     kernels::gelu_backward<T, form>(c.compute(), {c.input<T>(0), n}, {c.input<T>(0, 1), n}, {c.output<T>(0, 1), n});
   }
   static void backward_tangents(Backward& c) {
-    T* const out = c.input_gradient<T>(0, 1);
-    if (out == nullptr) return;
-    const auto x = input_duals<T>(c, 0), dy = gradient_duals<T>(c);
-    write_tangents(c.compute(), c.output_shape().elements(), out, [=](std::int64_t i) { return dy[i] * slope(x[i]); });
-  }
-  // The derivative, by the kernel's formulas. Where it is flat for a double its own is 0; beyond, the
-  // tangent of exp would be infinite in float.
-  template <class S>
-  static dual<S> slope(dual<S> x) {
-    const S most = form == kernels::GeluForm::tanh ? S(9) : S(12);
-    if (!(x.value > -most && x.value < most)) return {x.value > S(0) ? S(1) : S(0)};
-    if constexpr (form == kernels::GeluForm::tanh) {
-      constexpr double c0 = 0.79788456080286535588, c1 = 0.044715;  // sqrt(2 / pi), and GPT-2's
-      const S v = x.value, square = core::rounded(v * v);
-      const S u = v * (S(2 * c0) + core::rounded(S(2 * c0 * c1) * square));
-      const S du = S(2 * c0) + core::rounded(S(6 * c0 * c1) * square), ddu = S(12 * c0 * c1) * v;
-      const S s = S(1) / (S(1) + numeric::exp(-u)), q = core::rounded(s * (S(1) - s));  // ds / du
-      const S bend = core::rounded(ddu * q) + core::rounded(du * du * q * (S(1) - S(2) * s));
-      const S second = core::rounded(S(2) * du * q) + core::rounded(v * bend);
-      return {s + core::rounded(v * du * q), core::rounded(second * x.tangent)};
-    } else {
-      const dual<S> half(S(0.5));
-      const dual<S> density = dual<S>(S(0.39894228040143267794)) * exp(-half * x * x);
-      return half + half * erf(x * dual<S>(S(0.70710678118654752440))) + x * density;
+    const auto n = static_cast<std::size_t>(c.output_shape().elements());
+    if (T* const out = c.input_gradient<T>(0, 1)) {
+      kernels::gelu_backward_tangents<T, form>(c.compute(), {c.input<T>(0), n}, {c.input<T>(0, 1), n},
+                                               {c.output_gradient<T>(), n}, {c.output_gradient<T>(0, 1), n}, {out, n});
     }
   }
   static constexpr Op op{form == kernels::GeluForm::tanh ? "gelu" : "gelu_erf", &infer, &forward, &backward};
