@@ -145,7 +145,8 @@ class Unscaled {
     if (compute.dry) return;  // there is no gradient to look at
     kernels::Underflows<gradient> lost;
     const bool counts = underflow != nullptr && loss.count > 0.0;
-    if (counts) lost = detail::underflow_question<gradient>(compute, unscaling(compute), scale());
+    if (counts)
+      lost = detail::underflow_question<gradient>(compute, unscaling(compute), loss_scale());
     std::size_t block = 0;
     const core::Range held = sums.held();
     for (std::uint32_t i = 0; i < sums.parameters().size(); ++i) {
@@ -171,7 +172,7 @@ class Unscaled {
     if (counts) *underflow = detail::underflow_answer(lost);
   }
 
-  [[nodiscard]] float scale() const { return scaler_ == nullptr ? 1.0F : scaler_->scale(); }
+  [[nodiscard]] float loss_scale() const { return scaler_ == nullptr ? 1.0F : scaler_->scale(); }
   // What makes the sum the gradient of the mean loss.
   [[nodiscard]] double unscaling(const core::Compute& compute) const {
     double factor = 0.0;
@@ -183,7 +184,7 @@ class Unscaled {
   // What the step will do, once findings and blocks are those of all processes.
   void decide(Processes<gradient>* processes) {
     if (processes != nullptr) processes->decide(findings_, blocks_);
-    result_.scale = scale();
+    result_.scale = loss_scale();
     loss_ = {findings_.loss_sum, findings_.count, 0.0};
     result_.bad_values = findings_.bad_values;
     if (findings_.count == 0.0) {
