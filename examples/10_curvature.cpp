@@ -35,8 +35,8 @@ double dot(const Vector& a, const Vector& b) {
 template <class F>
 double largest_eigenvalue(const F& times, Vector v, int steps) {
   std::vector<Vector> basis;
-  Eigen::MatrixXd inside =
-      Eigen::MatrixXd::Zero(steps, steps);  // the matrix in that basis, tridiagonal
+  // The matrix in that basis, tridiagonal.
+  Eigen::MatrixXd inside = Eigen::MatrixXd::Zero(steps, steps);
   int made = 0;
   for (double length = std::sqrt(dot(v, v)); made < steps && length > 1e-9; ++made) {
     for (double& x : v)
@@ -45,8 +45,8 @@ double largest_eigenvalue(const F& times, Vector v, int steps) {
     basis.push_back(v);
     v = times(v);
     inside(made, made) = dot(basis.back(), v);
-    for (int twice = 0; twice < 2;
-         ++twice) {  // rounding lets the basis lean over; once more sets it right
+    // Rounding lets the basis lean over; once more sets it right.
+    for (int twice = 0; twice < 2; ++twice) {
       for (const Vector& b : basis) {
         const double along = dot(b, v);
         for (std::size_t i = 0; i < v.size(); ++i)

@@ -30,9 +30,9 @@
 #include <halfstep/mixed/gradient_accumulator.hpp>
 #include <halfstep/mixed/loss_scaler.hpp>
 #include <halfstep/mixed/master_weights.hpp>
-#include <halfstep/mixed/weight_average.hpp>
 #include <halfstep/mixed/processes.hpp>
 #include <halfstep/mixed/underflow.hpp>
+#include <halfstep/mixed/weight_average.hpp>
 #include <halfstep/nn/gpt.hpp>
 #include <halfstep/nn/segmented_gpt.hpp>
 #include <halfstep/numeric/format.hpp>
@@ -42,8 +42,8 @@
 #include <halfstep/optim/warmup_cosine.hpp>
 #include <halfstep/tensor/hash.hpp>
 #include <halfstep/tensor/parameters.hpp>
-#include <halfstep/train/evaluate.hpp>
 #include <halfstep/train/early_stopping.hpp>
+#include <halfstep/train/evaluate.hpp>
 #include <halfstep/train/fit.hpp>
 #include <halfstep/train/fit_state.hpp>
 #include <halfstep/train/sample.hpp>

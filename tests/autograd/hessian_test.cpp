@@ -303,6 +303,48 @@ TEST(Hessian, OfAUsersOwnOpIsAcceptedWhenRightAndRefusedWhenWrong) {
 
 namespace {
 
+/// A loss times 3, or squared.
+template <bool squared>
+struct OfALoss {
+  static void infer(hs::autograd::Infer& c) {
+    c.output<double>({});
+    if (!squared) c.backward_reads({}, {});
+  }
+  static void forward(hs::autograd::Forward& c) {
+    const double loss = *c.input<double>(0);
+    *c.output<double>() = loss * (squared ? loss : 3.0);
+  }
+  static void backward(hs::autograd::Backward& c) {
+    *c.input_gradient<double>(0) =
+        *c.output_gradient<double>() * (squared ? 2.0 * *c.input<double>(0) : 3.0);
+  }
+  static constexpr hs::autograd::Op op{"of_a_loss", &infer, &forward, &backward};
+};
+template <bool squared>
+hs::GradientReport check_of_a_loss() {
+  return check({3, 5}, 1, []<class T>(const Inputs<T>& m, hs::Tape& t) {
+    const auto x = use(t, m.x);
+    const auto loss = judge(x * x) + judge(x);
+    const auto id = t.record(OfALoss<squared>::op, {loss.variable}, {}, hs::autograd::NoPayload{});
+    return hs::Loss{t.handle<double>(id), 0.0, loss.count};
+  });
+}
+
+}  // namespace
+
+// A loss has no tangent: what is not linear in it would silently have another Hessian.
+TEST(Hessian, OfAMultipleOfALossIsRightAndOfItsSquareRefused) {
+  EXPECT_TRUE(check_of_a_loss<false>().passed);
+  try {
+    (void)check_of_a_loss<true>();
+    ADD_FAILURE() << "a product without the slope of the square";
+  } catch (const hs::StateError& error) {
+    EXPECT_EQ(std::string(error.what()).substr(0, 40), "of_a_loss: a loss of duals has no tangen");
+  }
+}
+
+namespace {
+
 /// (1 - x)^2 + 100 (y - x^2)^2.
 template <class T>
 struct Rosenbrock {

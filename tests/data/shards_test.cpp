@@ -203,6 +203,7 @@ TEST_F(ShardFiles, ThatCannotBeUsedAreNamedWithWhatIsWrong) {
   EXPECT_THAT(
       message<OptionError>([&] { write_shard(at("w"), counting(0, 1), ShardFormat::raw16, 32); }),
       HasSubstr("32 bits"));
+  EXPECT_THAT(message<DataError>([&] { write_shard(at("w"), {}); }), HasSubstr("no token for"));
   EXPECT_FALSE(std::filesystem::exists(at("w")));
 }
 

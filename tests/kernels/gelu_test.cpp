@@ -90,6 +90,9 @@ TEST(GeluTangents, AreThoseOfTheBackwardAndTheSameOnEveryPath) {
   const auto out = tangents<float, GeluForm::tanh>(portable(), {far, -far}, {1, 1}, {1, 1}, {3, 3});
   EXPECT_EQ(out[0], 3.0F);
   EXPECT_NEAR(out[1], 0.0F, 1e-30F);
+  EXPECT_EQ((tangents<float, GeluForm::tanh>(portable(), {far, -far, -20}, {1, 1, 1}, {1, 1, 1},
+                                             {0, 0, 0})),
+            (std::vector{0.0F, 0.0F, 0.0F}));
 }
 
 TEST(GeluValues, AreTheFormulasToTheStatedError) {

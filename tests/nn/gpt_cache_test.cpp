@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include <halfstep/nn/gpt_cache.hpp>
 
+#include <algorithm>
 #include <cstdint>
-#include <string>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include <gmock/gmock.h>
@@ -41,8 +43,7 @@ TYPED_TEST(GptCacheOf, GivesTheLogitsOfTheWholeForwardPassBitForBit) {
       tokens.push_back((i * i + 3 * i) % 37);
     hs::Tape tape(runtime);
     hs::nn::GptCache<T> cache(gpt);
-    for (int pass = 0; pass < 2;
-         ++pass) {  // the second, after clear(), over what the first has left
+    for (int pass = 0; pass < 2; ++pass) {  // the second over what the first has left
       int compared = 0;
       for (std::size_t n = 1; n <= tokens.size(); ++n) {
         const auto one = cache.read(tokens[n - 1]);
@@ -82,6 +83,29 @@ TEST(GptCache, ATokenCostsOneToken) {
   EXPECT_LT(last, sum / 50);                          // and each is its share of that
 }
 
+TEST(GptCache, OfSeveralTokensAtATimeComputesTheLogitsOfTheLastAlone) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  const hs::nn::Gpt<float> gpt(
+      parameters, {.vocabulary = 64, .context = 8, .layers = 1, .heads = 1, .width = 16});
+  const std::vector<std::int32_t> tokens{3, 1, 4, 1, 5};
+  const auto read = [&](bool together) {
+    hs::nn::GptCache<float> cache(gpt);
+    const std::uint64_t before = runtime.counters().flops;
+    std::span<const float> logits;
+    if (together) {
+      logits = cache.read(tokens);
+    } else {
+      for (const std::int32_t token : tokens) logits = cache.read(token);
+    }
+    return std::pair{std::vector(logits.begin(), logits.end()), runtime.counters().flops - before};
+  };
+  const auto [one, cost_of_one] = read(true);
+  const auto [each, cost_of_each] = read(false);
+  EXPECT_EQ(one, each);
+  EXPECT_GE(cost_of_each - cost_of_one, 4U * 2 * 16 * 64);  // and its norms
+}
+
 TEST(GptCache, SaysWhenItIsFullAndWhatItDoesNotKnow) {
   hs::Runtime runtime({.threads = 1});
   hs::Parameters<float> parameters(runtime);
@@ -99,6 +123,7 @@ TEST(GptCache, SaysWhenItIsFullAndWhatItDoesNotKnow) {
     EXPECT_THAT(error.what(), testing::HasSubstr("2 tokens are read, and the context is 2"));
   }
   cache.clear();
+  EXPECT_THROW(static_cast<void>(cache.read(std::vector<std::int32_t>{})), hs::DataError);
   EXPECT_EQ(cache.read(1).size(), 5U);
 }
 

@@ -70,10 +70,15 @@ TEST(DrawToken, OfTheTopKOrOfAShareAloneKeepsTheLikeliestAndOfEqualsTheFirst) {
 }
 
 TEST(DrawToken, RefusesWhatIsNoDistribution) {
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
-    const std::array<float, 2> logits{0.0F, bad};
-    EXPECT_THROW(static_cast<void>(draw_token<float>(logits, {.temperature = 1.0F}, 0.5)), hs::NumericError);
-  }
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  const auto draw = [](std::vector<float> logits) {
+    return draw_token<float>(logits, {.temperature = 1.0F}, 0.5);
+  };
+  EXPECT_THROW(static_cast<void>(draw({0.0F, std::numeric_limits<float>::quiet_NaN()})), hs::NumericError);
+  EXPECT_THROW(static_cast<void>(draw({0.0F, infinity})), hs::NumericError);
+  EXPECT_THROW(static_cast<void>(draw({-infinity, -infinity})), hs::NumericError);
+  EXPECT_THROW(static_cast<void>(draw({})), hs::NumericError);
+  EXPECT_EQ(draw({-infinity, 0.0F}), 1);  // some tokens may be masked
 }
 
 /// Always says the token after the last one, and remembers how much it was shown.

@@ -26,7 +26,8 @@ namespace halfstep::inline HALFSTEP_CONFIG::autograd {
 /// An op whose output is a loss has a member `loss_tag`. A loss is a real number, its tangent is
 /// not kept, and what is made of losses is their sum: so the tangent of its output's gradient is 0.
 /// Its backward_tangents takes the plane to write to, and writes the Hessian of the loss, by its
-/// input, times the input's tangent.
+/// input, times the input's tangent. The tape refuses an op on losses of duals whose derivative may
+/// depend on their values.
 ///
 /// FLOPs count threefold: the product rule makes two of each product, besides the product itself.
 template <class Real>

@@ -43,6 +43,7 @@ struct Value {
   numeric::DType dtype = numeric::DType::f32;
   int planes = 1;
   bool wants_gradient = false;
+  bool lacks_tangents = false;  ///< one plane, made of values of two: a loss of duals
   bool dropped = false;       ///< the sweep has passed its node
   std::uint32_t serial = 0;   ///< the generation of handles to it
   std::int32_t gradient = -1; ///< in `gradients`, or none yet

@@ -42,8 +42,8 @@ class Curvature {
  public:
   using LossOf = std::function<Loss(Tape&)>;
 
-  /// `build` makes the loss of a model on the store of duals that it is given. The parameters must
-  /// outlive this.
+  /// `build` makes the loss of a model on the store of duals that it is given. The parameters, and
+  /// what that loss refers to, must outlive this.
   template <numeric::real_element T, class Build>
   Curvature(Parameters<T>& parameters, const MicroBatch& micro, const Build& build)
       : duals_(parameters.template as<dual<S>>()),
@@ -61,7 +61,8 @@ class Curvature {
   Curvature(const Curvature&) = delete;
   Curvature& operator=(const Curvature&) = delete;
 
-  /// H v. @throws ShapeError unless v has size() elements; whatever the model throws.
+  /// H v. @throws ShapeError unless v has size() elements; StateError for an op that makes something
+  /// else of losses than a sum; whatever the model throws.
   [[nodiscard]] std::vector<S> hessian_vector_product(std::span<const S> v) {
     return product(v, false);
   }
@@ -153,7 +154,8 @@ class Curvature {
 };
 
 /// The curvature of loss_of(model, tape), where model is Model<dual<S>>(scope, args…) around the
-/// present values of `parameters`, which a Model<T>(scope, args…) has registered.
+/// present values of `parameters`, which a Model<T>(scope, args…) has registered. loss_of is copied
+/// and called at each product: what it captures by reference must outlive the result.
 ///
 ///   auto curvature = hs::curvature<Regressor>(parameters, {}, [&]<class T>(const Regressor<T>&
 ///   model, hs::Tape& tape) {

@@ -49,6 +49,7 @@ inline std::uint32_t Tape::record_node(const autograd::Op& op, std::span<const A
 
     autograd::Infer infer(graph_, id);
     op.infer(infer);
+    if (wants) require_sum_of_losses(id);
     if (wants) count_reads(id);
     const bool computed = log_op(id, wants);
     if (!computed && graph_.nodes[id].repeatable && keep_(op.name) == Keep::recompute) hold_inputs(id);
@@ -69,6 +70,32 @@ inline std::uint32_t Tape::record_node(const autograd::Op& op, std::span<const A
     }
   }
   return graph_.nodes[id].outputs.first;
+}
+
+// A loss of duals has no tangents (autograd/dual_op.hpp), so what is made of it has to have a
+// derivative that no value enters: then backward reads none and nothing is saved for it.
+inline void Tape::require_sum_of_losses(std::uint32_t id) {
+  const autograd::Node& node = graph_.nodes[id];
+  bool of_losses = false, of_duals = false;
+  for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
+    const auto& input = graph_.values[graph_.links[node.inputs.first + i]];
+    of_losses = of_losses || input.lacks_tangents;
+    of_duals = of_duals || input.planes == 2;
+  }
+  for (std::uint32_t i = 0; i < node.parameters.count; ++i) {
+    of_duals = of_duals || graph_.parameters[node.parameters.first + i].table->planes() == 2;
+  }
+  const bool constant = node.reads_inputs == 0 && node.reads_outputs == 0 && node.saved.count == 0;
+  if (of_losses && (of_duals || !constant)) {
+    core::fail<StateError>(node.op->name, ": a loss of duals has no tangents, so a second derivative ",
+                           "through this op would be wrong. Sum losses, or weight them by constants, in ",
+                           "an op whose infer says backward_reads({}, {}) and saves nothing; put the ",
+                           "rest into an op that makes the loss.");
+  }
+  for (std::uint32_t i = 0; i < node.outputs.count; ++i) {
+    auto& output = graph_.values[node.outputs.first + i];
+    output.lacks_tangents = output.planes == 1 && (of_duals || of_losses);
+  }
 }
 
 inline void Tape::read_parameters(std::span<const AnyParameter> parameters, bool& wants) {

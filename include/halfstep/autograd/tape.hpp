@@ -332,6 +332,7 @@ class Tape {
   void narrow(autograd::Value& value);
   void make_again(std::uint32_t value);
   void run_kernel(std::uint32_t id);
+  void require_sum_of_losses(std::uint32_t id);
   static void require_version(const autograd::ParameterRef& ref);
   void forget_uses(std::size_t first_parameter);
   void read_parameters(std::span<const AnyParameter> parameters, bool& wants);

@@ -21,14 +21,17 @@ namespace halfstep::inline HALFSTEP_CONFIG::data {
 enum class Tail {
   drop,  ///< nobody sees them in this epoch
   keep,  ///< the last batch is shorter
-  mask,  ///< the last batch is filled up with rows that do not count: zeros, of classes target -1
+  /// The last batch is filled up with rows of zeros. Classes have the target -1, which losses ignore;
+  /// values have none that squared_error would, so a loss of values has to leave out rows from
+  /// EpochBatch::valid on.
+  mask,
 };
 
 /// One batch of one epoch.
 struct EpochBatch {
   std::int64_t epoch = 0;
   std::int64_t first = 0;  ///< place in the epoch of row 0
-  int rows = 0;            ///< those that are masked among them
+  int rows = 0;            ///< those that are filled up among them
   int valid = 0;           ///< of them, from the front, that are examples
 };
 

@@ -281,7 +281,7 @@ class Shards {
 /// Writes one file that Shards reads: of llm_c with `bits` 16 or 32 a token, else as the format
 /// says and `bits` has to agree. Whole or not at all.
 /// @throws OptionError for other bits; DataError naming the token and its place if it is negative
-/// or does not fit them, or there are 2^31 tokens and more for llm.c's header; FileError if it
+/// or does not fit them, or there is no token, or 2^31 and more for llm.c's header; FileError if it
 /// cannot be written.
 inline void write_shard(const std::string& path, std::span<const std::int32_t> tokens,
                         ShardFormat format = ShardFormat::llm_c, int bits = 16) {
@@ -289,6 +289,9 @@ inline void write_shard(const std::string& path, std::span<const std::int32_t> t
       (format == ShardFormat::raw32 && bits != 32)) {
     core::fail<OptionError>("write_shard: ", bits,
                             " bits a token; wanted 16 or 32, those of the format");
+  }
+  if (tokens.empty()) {
+    core::fail<DataError>("write_shard: no token for '", path, "', and Shards reads no empty file");
   }
   if (format == ShardFormat::llm_c && tokens.size() > 0x7FFF'FFFFU) {
     core::fail<DataError>("write_shard: ", tokens.size(),

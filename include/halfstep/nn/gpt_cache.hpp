@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <vector>
+#include <utility>
 
 #include <halfstep/core/compute.hpp>
 #include <halfstep/core/config.hpp>
@@ -36,8 +36,8 @@ namespace halfstep::inline HALFSTEP_CONFIG::nn {
 /// of its own, and attention_of_last is attention's last row.
 ///
 /// Memory, in the ledger: layers x context x 3 width elements, and a few rows. Work of a token: the
-/// products of one row, and attention over the tokens before it; rows for a token number p cost
-/// what a forward pass of p tokens costs for its last one.
+/// products of one row and attention over the tokens before it; those of the head only for the last
+/// of the tokens that a call reads.
 template <numeric::real_element T>
 class GptCache {
  public:
@@ -52,7 +52,7 @@ class GptCache {
     auto& ledger = runtime_->ledger();
     const std::int64_t c = o.width;
     hidden_ = gpt.blocks.front().up.weight.shape()[0];
-    kept_ = {ledger, core::Category::activations, o.layers * o.context * 3 * c};
+    kept_ = {ledger, core::Category::activations, c * 3 * o.context * o.layers};
     rows_ = {ledger, core::Category::activations, 3 * c + hidden_};
     statistics_ = {ledger, core::Category::activations, 2};
     logits_ = {ledger, core::Category::activations, o.vocabulary};
@@ -74,9 +74,37 @@ class GptCache {
   /// Forgets them all.
   void clear() { size_ = 0; }
 
-  /// Reads one more token; the logits of the next one, valid until the next call.
-  /// @throws StateError if the context is full; DataError for a token out of range.
-  [[nodiscard]] std::span<const Logits> read(std::int32_t token) {
+  /// Reads more tokens; the logits of the one after them, valid until the next call.
+  /// @throws StateError if the context is full; DataError for a token out of range, or if there are
+  /// none. Those before it are read then.
+  [[nodiscard]] std::span<const Logits> read(std::span<const std::int32_t> tokens) {
+    if (tokens.empty()) {
+      core::fail<DataError>("nn::GptCache: no token is given, so none comes after it. ",
+                            "Has the window moved without clear()?");
+    }
+    for (const std::int32_t token : tokens)
+      take(token);
+    const auto& o = gpt_->options;
+    const std::int64_t c = o.width;
+    const core::Compute compute = runtime_->compute();
+    const auto [x, y] = first_rows();
+    norm(compute, gpt_->norm, x, y);
+    const auto table = values(gpt_->tokens.table);
+    kernels::linear_forward<T, Logits>(
+        compute, row(y.data(), c), core::row_major(table.data(), std::int64_t{o.vocabulary}, c),
+        nullptr, row(logits_.data(), o.vocabulary), workspace_.span());
+    return logits_.span();
+  }
+  [[nodiscard]] std::span<const Logits> read(std::int32_t token) { return read({&token, 1}); }
+
+ private:
+  /// The stream at the last token, and room for one row more.
+  [[nodiscard]] std::pair<std::span<T>, std::span<T>> first_rows() {
+    const auto c = static_cast<std::size_t>(gpt_->options.width);
+    return {rows_.span().first(c), rows_.span().subspan(c, c)};
+  }
+  /// The blocks, for one more token.
+  void take(std::int32_t token) {
     const auto& o = gpt_->options;
     if (size_ >= o.context) {
       core::fail<StateError>("nn::GptCache: ", size_, " tokens are read, and the context is ",
@@ -84,9 +112,7 @@ class GptCache {
     }
     const core::Compute compute = runtime_->compute();
     const std::int64_t c = o.width, place = size_;
-    const std::span<T> x = rows_.span().first(static_cast<std::size_t>(c));
-    const std::span<T> y =
-        rows_.span().subspan(static_cast<std::size_t>(c), static_cast<std::size_t>(c));
+    const auto [x, y] = first_rows();
     const std::span<T> z =
         rows_.span().subspan(static_cast<std::size_t>(2 * c), static_cast<std::size_t>(c));
     const std::span<T> hidden = rows_.span().last(static_cast<std::size_t>(hidden_));
@@ -101,7 +127,7 @@ class GptCache {
     for (std::size_t i = 0; i < gpt_->blocks.size(); ++i) {
       const Block<T>& block = gpt_->blocks[i];
       const std::span<T> kept =
-          kept_.span().subspan(i * static_cast<std::size_t>(o.context * 3 * c));
+          kept_.span().subspan(i * static_cast<std::size_t>(c * 3 * o.context));
       norm(compute, block.norm1, x, y);
       const std::span<T> all = kept.first(static_cast<std::size_t>((place + 1) * 3 * c));
       linear(compute, block.attention.qkv, y, all.last(static_cast<std::size_t>(3 * c)));
@@ -114,16 +140,9 @@ class GptCache {
       linear(compute, block.down, hidden, y);
       kernels::add<T>(compute, x, y, x);
     }
-    norm(compute, gpt_->norm, x, y);
-    const auto table = values(gpt_->tokens.table);
-    kernels::linear_forward<T, Logits>(
-        compute, row(y.data(), c), core::row_major(table.data(), std::int64_t{o.vocabulary}, c),
-        nullptr, row(logits_.data(), o.vocabulary), workspace_.span());
     ++size_;
-    return logits_.span();
   }
 
- private:
   [[nodiscard]] tensor::Acquired<T> values(const Parameter<T>& p) const {
     return {store_->store(), p.id};
   }
@@ -162,8 +181,8 @@ class GptCache {
   Runtime* runtime_;
   std::int64_t hidden_ = 0;
   int size_ = 0;
-  tensor::Memory<T>
-      kept_;  ///< [layers, context, 3 width]: queries, keys and values as the layer gives them
+  /// [layers, context, 3 width]: queries, keys and values as the layer gives them.
+  tensor::Memory<T> kept_;
   tensor::Memory<T> rows_;
   tensor::Memory<numeric::accumulator_t<T>> statistics_;
   tensor::Memory<Logits> logits_;

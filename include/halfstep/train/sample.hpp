@@ -92,10 +92,7 @@ class NextLogits<nn::Gpt<T>> {
   NextLogits(const nn::Gpt<T>& gpt, Tape& /*tape*/) : cache_(gpt) {}
   [[nodiscard]] auto operator()(std::span<const std::int32_t> window, bool moved) {
     if (moved) cache_.clear();
-    std::span<const typename nn::Gpt<T>::Logits> logits;
-    for (auto i = static_cast<std::size_t>(cache_.size()); i < window.size(); ++i)
-      logits = cache_.read(window[i]);
-    return logits;
+    return cache_.read(window.subspan(static_cast<std::size_t>(cache_.size())));
   }
 
  private:
@@ -128,7 +125,7 @@ inline void check(const SampleOptions& options, int context) {
 ///
 /// Left are, of all tokens by falling logit, equals by rising number, the first top_k; and of these
 /// the fewest from the front whose sum reaches top_p times that of all top_k: at least one.
-/// @throws NumericError if a logit is NaN or +infinity.
+/// @throws NumericError if a logit is NaN or +infinity, or none is more than -infinity.
 template <class A>
 [[nodiscard]] std::int32_t draw_token(std::span<const A> logits, const SampleOptions& options,
                                       double uniform) {
@@ -140,6 +137,10 @@ template <class A>
                                ". Did the training that made these weights diverge?");
     }
     if (logits[i] > logits[best]) best = i;
+  }
+  if (logits.empty() || static_cast<double>(logits[best]) < -1e300) {
+    core::fail<NumericError>("sample: of ", logits.size(), " logits none is more than -infinity. ",
+                             "Does the model mask every token?");
   }
   if (options.temperature == 0.0F) return static_cast<std::int32_t>(best);
   const auto weight = [&](std::size_t i) {

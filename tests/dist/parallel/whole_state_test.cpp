@@ -177,28 +177,68 @@ TEST_P(WholeState, IsWhatOneProcessSavesAndGoesOnInAnyLayout) {
   EXPECT_NE(continued(2, GetParam(), ranks::Over::heap, other), hash);
 }
 
-/// Rank 1 has a tensor less than the others' shapes say.
-struct Lacking {
-  int rank = 0;
+/// Two floats, of which each rank shows what the test says, and a scalar.
+struct Shown {
+  hs::Shape shape{2};
+  std::int64_t first = 0;
+  std::size_t bytes = 0;
   std::vector<float> values = std::vector<float>(2);
+  std::int64_t scalar = 0;
   void visit_state(auto& visitor) {
-    const auto bytes = std::as_writable_bytes(std::span(values)).first(rank == 0 ? 4 : 0);
-    visitor.tensor(hs::tensor::StateTensor{"half", hs::numeric::dtype_of<float>, {2}, rank, bytes});
+    const auto shown = std::as_writable_bytes(std::span(values)).first(bytes);
+    visitor.tensor(
+        hs::tensor::StateTensor{"half", hs::numeric::dtype_of<float>, shape, first, shown});
+    visitor.scalar("scalar", scalar);
   }
 };
-TEST(WholeStateOf, RanksThatLackSomethingNamesIt) {
+std::string refused(const Shown& rank_0, const Shown& rank_1) {
+  std::vector<std::string> errors(2);
   ranks::run(2, ranks::Over::heap, [&](dist::Group& group) {
-    Lacking part{.rank = group.rank()};
+    Shown part = group.rank() == 0 ? rank_0 : rank_1;
     dist::WholeState whole(group, part);
     try {
       whole.gather();
-      ADD_FAILURE();
     } catch (const hs::StateError& error) {
-      EXPECT_STREQ(
-          error.what(),
-          "WholeState: of 'half' the ranks hold 4 of 8 bytes. Do all of them visit the same "
-          "state?");
+      errors[static_cast<std::size_t>(group.rank())] = error.what();
     }
+  });
+  EXPECT_EQ(errors[0], errors[1]);
+  return errors[0];
+}
+TEST(WholeStateOf, RanksThatDoNotHoldEachElementOnceNamesTheTensor) {
+  EXPECT_EQ(refused({.bytes = 4}, {.first = 1, .bytes = 4}), "");
+  EXPECT_EQ(refused({.bytes = 8}, {.bytes = 8}), "");
+  EXPECT_EQ(refused({.bytes = 4}, {.first = 1, .bytes = 0}),
+            "WholeState: of 'half' the ranks hold 4 of 8 bytes. Do all of them visit the same "
+            "state?");
+  const std::string order =
+      "WholeState: of 'half' the ranks hold 8 of 8 bytes, not one part after the other. Do all of "
+      "them visit the same state?";
+  EXPECT_EQ(refused({.bytes = 4}, {.bytes = 4}), order);
+  EXPECT_EQ(refused({.first = 1, .bytes = 4}, {.bytes = 4}), order);
+  EXPECT_EQ(refused({.bytes = 4}, {.shape = {1, 2}, .first = 1, .bytes = 4}),
+            "WholeState: 'half' is F32 [1, 2] on rank 1, but F32 [2] before. Do all ranks have the "
+            "same model?");
+}
+TEST(WholeStateOf, RanksIsThereBetweenGatherAndDropOnRankZero) {
+  ranks::run(2, ranks::Over::heap, [&](dist::Group& group) {
+    Shown part{.first = group.rank(), .bytes = 4};
+    dist::WholeState whole(group, part);
+    File file;
+    Save save{file};
+    EXPECT_THROW(whole.scatter(), hs::StateError);
+    EXPECT_THROW(whole.visit_state(save), hs::StateError);
+    whole.gather();
+    if (group.rank() == 0) {
+      whole.visit_state(save);
+      EXPECT_EQ(file.scalars.size(), 1U);
+    } else {
+      EXPECT_THROW(whole.visit_state(save), hs::StateError);
+    }
+    whole.scatter();
+    whole.drop();
+    EXPECT_THROW(whole.scatter(), hs::StateError);
+    EXPECT_THROW(whole.visit_state(save), hs::StateError);
   });
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Which buckets of a store a reverse sweep has finished, and how many micro-batches of a step each
-// rank computes: what every way of reducing gradients has in common.
+// rank computes: what every way of reducing gradients has in common. Not for: where the sums go.
 #pragma once
 
 #include <algorithm>

@@ -4,6 +4,7 @@
 // of ZeRO. Not for: files (io/).
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include <halfstep/core/assert.hpp>
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
 #include <halfstep/core/strict_math.hpp>
@@ -37,7 +39,8 @@ namespace halfstep::inline HALFSTEP_CONFIG::dist {
 ///   whole.drop();
 ///
 /// Tensors are shown in the order of their names. What all ranks hold alike, and scalars, are taken
-/// from rank 0, and given to all. Group and part must outlive it.
+/// from rank 0, and given to all; of scalars every rank has to have as many, in one order. Group and
+/// part must outlive it.
 ///
 /// Memory between gather and drop: a copy of the whole state on rank 0; while tensors travel, one
 /// of the largest on the others, and in scatter a copy of what each holds. In a group of one:
@@ -50,13 +53,15 @@ class WholeState {
   WholeState& operator=(const WholeState&) = delete;
 
   /// Rank 0 then has all of the state as it is now.
-  /// @throws StateError naming a tensor of which the ranks together do not hold every element once.
+  /// @throws StateError naming a tensor of which the ranks together do not hold every element once,
+  /// in the order of their numbers, or that is not of one shape and format on all of them.
   void gather() {
     if (group_.size() == 1) return;
     drop();
     Look look{*this, {}, {}};
     part_.visit_state(look);
     exchange_tables(look.table);
+    gathered_ = true;
     for (auto& [name, whole] : tensors_) {
       const auto n =
           static_cast<std::size_t>(whole.shape.elements()) * numeric::size_of(whole.dtype);
@@ -72,8 +77,10 @@ class WholeState {
     }
   }
   /// After gather: makes the state that rank 0 has here, loaded since perhaps, that of all ranks.
+  /// @throws StateError if nothing is gathered.
   void scatter() {
     if (group_.size() == 1) return;
+    require_gathered("scatter");
     broadcast(group_, std::span(integers_), 0);
     broadcast(group_, std::span(reals_), 0);
     Fill fill{*this, {}, 0, 0};
@@ -82,14 +89,15 @@ class WholeState {
       all = whole.bytes;
       all.resize(static_cast<std::size_t>(whole.shape.elements()) * numeric::size_of(whole.dtype));
       broadcast(group_, std::span(all), 0);
+      HALFSTEP_ASSERT(whole.first + own_count(whole) <= std::ssize(all));
       const auto first = all.begin() + static_cast<std::ptrdiff_t>(whole.first);
-      fill.bytes[name].assign(first,
-                              first + static_cast<std::ptrdiff_t>(
-                                          whole.counts[static_cast<std::size_t>(group_.rank())]));
+      fill.bytes[name].assign(first, first + static_cast<std::ptrdiff_t>(own_count(whole)));
     }
     part_.visit_state(fill);
   }
+  /// Gives the memory back.
   void drop() {
+    gathered_ = false;
     tensors_.clear();
     integer_names_.clear();
     real_names_.clear();
@@ -98,11 +106,17 @@ class WholeState {
   }
 
   /// On rank 0, between gather and drop: every tensor whole, and every scalar.
+  /// @throws StateError on another rank or at another time.
   template <tensor::state_visitor Visitor>
   void visit_state(Visitor& visitor) {
     if (group_.size() == 1) {
       part_.visit_state(visitor);
       return;
+    }
+    require_gathered("visit_state");
+    if (group_.rank() != 0) {
+      core::fail<StateError>("WholeState::visit_state: rank ", group_.rank(),
+                             " has not the whole state. Let rank 0 alone save or load.");
     }
     for (auto& [name, whole] : tensors_)
       visitor.tensor(tensor::StateTensor{name, whole.dtype, whole.shape, 0, whole.bytes});
@@ -125,6 +139,8 @@ class WholeState {
     numeric::DType dtype{};
     Shape shape;
     std::int64_t first = 0;            // of this rank's bytes within all
+    std::int64_t held = 0;             // bytes of all ranks
+    bool in_order = true;              // each rank's begin where those of the ranks before end
     std::vector<std::int64_t> counts;  // bytes of each rank
     std::vector<std::byte> bytes;      // on rank 0
   };
@@ -169,14 +185,28 @@ class WholeState {
 
     void tensor(const tensor::StateTensor& one) {
       const auto found = bytes.find(one.name);
-      if (found != bytes.end() && !one.bytes.empty())
-        std::memcpy(one.bytes.data(), found->second.data(), one.bytes.size());
+      if (found == bytes.end() || found->second.size() != one.bytes.size()) {
+        core::fail<StateError>("WholeState::scatter: '", one.name, "' has ", one.bytes.size(),
+                               " bytes here, but other ones when it was gathered. Was the state's "
+                               "layout changed in between?");
+      }
+      std::copy(found->second.begin(), found->second.end(), one.bytes.begin());
     }
     void scalar(std::string_view /*name*/, std::int64_t& value) {
-      value = owner.integers_[integer++];
+      value = owner.integers_.at(integer++);
     }
-    void scalar(std::string_view /*name*/, double& value) { value = owner.reals_[real++]; }
+    void scalar(std::string_view /*name*/, double& value) { value = owner.reals_.at(real++); }
   };
+
+  void require_gathered(std::string_view what) const {
+    if (!gathered_) {
+      core::fail<StateError>("WholeState::", what, ": nothing is gathered. Call gather on all ranks ",
+                             "before, and drop after.");
+    }
+  }
+  [[nodiscard]] std::int64_t own_count(const Whole& whole) const {
+    return whole.counts[static_cast<std::size_t>(group_.rank())];
+  }
 
   /// Which rank holds what of which tensor: the same map on all ranks.
   void exchange_tables(const std::vector<std::byte>& mine) {
@@ -197,9 +227,18 @@ class WholeState {
                                static_cast<std::size_t>(line.name_length));
         at += line.name_length;
         Whole& whole = tensors_[name];
-        whole.dtype = line.dtype;
-        whole.shape = line.shape;
-        whole.counts.resize(static_cast<std::size_t>(group_.size()));
+        if (whole.counts.empty()) {
+          whole.dtype = line.dtype;
+          whole.shape = line.shape;
+          whole.counts.resize(static_cast<std::size_t>(group_.size()));
+        } else if (whole.dtype != line.dtype || whole.shape != line.shape) {
+          core::fail<StateError>("WholeState: '", name, "' is ", numeric::to_string(line.dtype), ' ',
+                                 to_string(line.shape), " on rank ", rank, ", but ",
+                                 numeric::to_string(whole.dtype), ' ', to_string(whole.shape),
+                                 " before. Do all ranks have the same model?");
+        }
+        whole.in_order = whole.in_order && (line.bytes == 0 || line.first == whole.held);
+        whole.held += line.bytes;
         whole.counts[static_cast<std::size_t>(rank)] = line.bytes;
         if (rank == group_.rank()) whole.first = line.first;
       }
@@ -207,17 +246,16 @@ class WholeState {
     for (const auto& [name, whole] : tensors_) {
       const std::int64_t wanted =
           whole.shape.elements() * static_cast<std::int64_t>(numeric::size_of(whole.dtype));
-      std::int64_t held = 0;
-      for (const std::int64_t count : whole.counts)
-        held += count;
-      if (held == wanted || whole.counts.front() == wanted) continue;
-      core::fail<StateError>("WholeState: of '", name, "' the ranks hold ", held, " of ", wanted,
-                             " bytes. Do all of them visit the same state?");
+      if ((whole.held == wanted && whole.in_order) || whole.counts.front() == wanted) continue;
+      core::fail<StateError>("WholeState: of '", name, "' the ranks hold ", whole.held, " of ",
+                             wanted, " bytes", whole.in_order ? "" : ", not one part after the other",
+                             ". Do all of them visit the same state?");
     }
   }
 
   Group& group_;
   Part& part_;
+  bool gathered_ = false;
   std::map<std::string, Whole, std::less<>> tensors_;
   std::vector<std::string> integer_names_, real_names_;
   std::vector<std::int64_t> integers_;
