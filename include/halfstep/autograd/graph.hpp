@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a tape has recorded: nodes, values, saved buffers and leaves as append-only arrays with 32-bit
-// indices, their bytes in an arena. Filled by Tape, read by the contexts of autograd/op.hpp; not a
-// part of the user's interface.
+// What a tape has recorded: nodes, values, saved buffers and leaves as append-only arrays with
+// 32-bit indices, their bytes in an arena. Filled by Tape, read by the contexts of autograd/op.hpp;
+// not a part of the user's interface.
 #pragma once
 
 #include <cstddef>
@@ -44,22 +44,24 @@ struct Value {
   int planes = 1;
   bool wants_gradient = false;
   bool lacks_tangents = false;  ///< one plane, made of values of two: a loss of duals
-  bool dropped = false;       ///< the sweep has passed its node
-  std::uint32_t serial = 0;   ///< the generation of handles to it
-  std::int32_t gradient = -1; ///< in `gradients`, or none yet
+  bool dropped = false;         ///< the sweep has passed its node
+  std::uint32_t serial = 0;     ///< the generation of handles to it
+  std::int32_t gradient = -1;   ///< in `gradients`, or none yet
   Maker maker;
   std::uint32_t node = 0, number = 0;  ///< whose output it is, and which
-  std::uint32_t readers = 0;  ///< backward passes to come that read its values
-  std::uint32_t depth = 0;    ///< ops that run again to make it again, one after the other
-  bool pinned = false;        ///< the user has read it, or a segment returns it: stays
-  bool away = false;          ///< forgotten, to be made again
+  std::uint32_t readers = 0;           ///< backward passes to come that read its values
+  std::uint32_t depth = 0;             ///< ops that run again to make it again, one after the other
+  bool pinned = false;                 ///< the user has read it, or a segment returns it: stays
+  bool away = false;                   ///< forgotten, to be made again
   tensor::Block data;
-  tensor::Block narrow;       ///< its values in bf16, while they are kept so
+  tensor::Block narrow;  ///< its values in bf16, while they are kept so
 
   /// Planes start on a cache line each.
   [[nodiscard]] std::int64_t plane_bytes() const {
     const auto bytes = shape.elements() * static_cast<std::int64_t>(numeric::size_of(dtype));
-    return planes == 1 ? bytes : (bytes + tensor::Arena::alignment - 1) / tensor::Arena::alignment * tensor::Arena::alignment;
+    return planes == 1 ? bytes
+                       : (bytes + tensor::Arena::alignment - 1) / tensor::Arena::alignment *
+                             tensor::Arena::alignment;
   }
   [[nodiscard]] std::int64_t bytes() const { return plane_bytes() * planes; }
 };
@@ -71,14 +73,15 @@ struct Node {
   Range parameters;  ///< in `parameters`
   Range saved;       ///< in `saved`
   std::size_t payload = 0;
-  std::int32_t segment = -1; ///< the recompute segment that this node stands for and that runs again
+  std::int32_t segment =
+      -1;  ///< the recompute segment that this node stands for and that runs again
   std::uint32_t passes = 0;  ///< bit i: input i's gradient is output 0's
   std::uint32_t reads_inputs = ~0U, reads_outputs = ~0U;  ///< bit i: backward reads its values
-  bool wants_gradient = false;  ///< backward may be called
-  bool keeps_saved = false; ///< what forward saves is there for backward
-  bool repeatable = false;  ///< forward may run again, whenever
-  bool counted = false;     ///< among the readers of its inputs
-  bool holds = false;       ///< once more, since its own outputs will be made again
+  bool wants_gradient = false;                            ///< backward may be called
+  bool keeps_saved = false;  ///< what forward saves is there for backward
+  bool repeatable = false;   ///< forward may run again, whenever
+  bool counted = false;      ///< among the readers of its inputs
+  bool holds = false;        ///< once more, since its own outputs will be made again
   std::int64_t workspace_forward = 0, workspace_backward = 0;
   double flops_forward = 0.0, flops_backward = 0.0;
 };
@@ -114,7 +117,7 @@ struct Leaf {
   std::uint32_t uses = 0;     ///< nodes that read it
   std::uint32_t pending = 0;  ///< of which the sweep has not passed
   bool opened = false;
-  tensor::Block partial;      ///< the sum of the uses so far, where there are several
+  tensor::Block partial;  ///< the sum of the uses so far, where there are several
 };
 
 /// The parameters of one store on this tape, and where their gradients go.
@@ -127,19 +130,21 @@ struct Binding {
 /// What is noted of an op that runs inside of a segment, to hold its second run against.
 struct LoggedOp {
   const Op* op = nullptr;
-  Shape shape;                ///< of output 0
+  Shape shape;  ///< of output 0
   numeric::DType dtype = numeric::DType::f32;
   std::uint32_t parameters = 0;
-  std::uint64_t others = 0;   ///< a hash of further outputs' shapes and formats
-  std::uint64_t values = 0;   ///< a hash of all outputs' bytes, where the segment asks for it
+  std::uint64_t others = 0;  ///< a hash of further outputs' shapes and formats
+  std::uint64_t values = 0;  ///< a hash of all outputs' bytes, where the segment asks for it
 };
 
 class Graph {
  public:
-  Graph(const core::Compute& how, core::Ledger& ledger, tensor::Arena::Kind kind) : compute(how), arena(ledger, kind) {}
+  Graph(const core::Compute& how, core::Ledger& ledger, tensor::Arena::Kind kind)
+      : compute(how), arena(ledger, kind) {}
 
   void clear() {
-    nodes.clear(), values.clear(), links.clear(), parameters.clear(), saved.clear(), payloads.clear();
+    nodes.clear(), values.clear(), links.clear(), parameters.clear(), saved.clear(),
+        payloads.clear();
     gradients.clear(), contributions.clear(), leaf_targets.clear(), log.clear();
     workspace = {};
     replaying = false;
@@ -162,12 +167,15 @@ class Graph {
     saved.push_back({bytes, {}});
     ++nodes[node].saved.count;
   }
-  [[nodiscard]] std::byte* workspace_data() const { return workspace.bytes == 0 ? nullptr : arena.data(workspace); }
+  [[nodiscard]] std::byte* workspace_data() const {
+    return workspace.bytes == 0 ? nullptr : arena.data(workspace);
+  }
 
   core::Compute compute;
   MicroBatch micro;
   bool replaying = false;
-  bool gauss_newton = false;  ///< losses start the sweep from their Hessian times the output's tangents
+  /// Losses start the sweep from their Hessian times the output's tangents.
+  bool gauss_newton = false;
   std::uint32_t serial = 0;
   core::Category category = core::Category::activations;
 
@@ -181,8 +189,9 @@ class Graph {
   std::vector<LoggedOp> log;  ///< of the segments that are running, the outermost first
   std::vector<Binding> bindings;
 
-  tensor::Block workspace;                       ///< of the call that is running
-  std::vector<std::int32_t> contributions;       ///< of the nodes in the sweep: per input, in `gradients`
+  tensor::Block workspace;  ///< of the call that is running
+  /// Of the nodes in the sweep: per input, in `gradients`.
+  std::vector<std::int32_t> contributions;
   std::vector<tensor::LeafTarget> leaf_targets;  ///< of the nodes in the sweep: per parameter
 
   tensor::Arena arena;

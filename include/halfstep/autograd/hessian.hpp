@@ -61,8 +61,8 @@ class Curvature {
   Curvature(const Curvature&) = delete;
   Curvature& operator=(const Curvature&) = delete;
 
-  /// H v. @throws ShapeError unless v has size() elements; StateError for an op that makes something
-  /// else of losses than a sum; whatever the model throws.
+  /// H v. @throws ShapeError unless v has size() elements; StateError for an op that makes
+  /// something else of losses than a sum; whatever the model throws.
   [[nodiscard]] std::vector<S> hessian_vector_product(std::span<const S> v) {
     return product(v, false);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What an op is: a table of three functions, and what each of them is handed. The library's ops and a
-// user's own are written against this page alone. A recipe is in include/halfstep/README.md.
+// What an op is: a table of three functions, and what each of them is handed. The library's ops and
+// a user's own are written against this page alone. A recipe is in include/halfstep/README.md.
 #pragma once
 
 #include <algorithm>
@@ -65,22 +65,29 @@ class Context {
   [[nodiscard]] const MicroBatch& micro() const { return graph_.micro; }
   /// Whether backward may be called: false where nothing is recorded or nothing wants a gradient.
   [[nodiscard]] bool wants_gradient() const { return node().wants_gradient; }
-  /// Of it, whether backward follows this run of forward. Not in a segment's first run, which is forgotten:
-  /// what is saved there is scratch memory, and infer declares it as in the second.
+  /// Of it, whether backward follows this run of forward. Not in a segment's first run, which is
+  /// forgotten: what is saved there is scratch memory, and infer declares it as in the second.
   [[nodiscard]] bool keeps_saved() const { return node().keeps_saved; }
-  [[nodiscard]] bool input_wants_gradient(std::size_t i) const { return value(node().inputs, i).wants_gradient; }
+  [[nodiscard]] bool input_wants_gradient(std::size_t i) const {
+    return value(node().inputs, i).wants_gradient;
+  }
   /// Whether a sink takes parameter i's gradient, as every one does in a dry run.
   [[nodiscard]] bool parameter_wants_gradient(std::size_t i) const {
     const auto& bindings = graph_.bindings;
-    return std::any_of(bindings.begin(), bindings.end(), [&](const Binding& b) { return b.table == parameter_ref(i).table; });
+    return std::any_of(bindings.begin(), bindings.end(),
+                       [&](const Binding& b) { return b.table == parameter_ref(i).table; });
   }
   /// True while a segment runs again in the backward pass.
   [[nodiscard]] bool is_replay() const { return graph_.replaying; }
 
  protected:
   [[nodiscard]] Node& node() const { return graph_.nodes[node_]; }
-  [[nodiscard]] Value& value(Range range, std::size_t i) const { return graph_.values[graph_.links[range.first + i]]; }
-  [[nodiscard]] Value& value_of_output(std::size_t i) const { return graph_.values[node().outputs.first + i]; }
+  [[nodiscard]] Value& value(Range range, std::size_t i) const {
+    return graph_.values[graph_.links[range.first + i]];
+  }
+  [[nodiscard]] Value& value_of_output(std::size_t i) const {
+    return graph_.values[node().outputs.first + i];
+  }
   [[nodiscard]] const ParameterRef& parameter_ref(std::size_t i) const {
     return graph_.parameters[node().parameters.first + i];
   }
@@ -88,8 +95,10 @@ class Context {
   template <class S>
   [[nodiscard]] S* data(const Value& v, const tensor::Block& block, int plane) const {
     if (block.bytes == 0 && v.shape.elements() != 0) {
-      core::fail<StateError>(op_name(), ": backward reads the values of an input or output that infer does not declare by ",
-                             "backward_reads");
+      core::fail<StateError>(
+          op_name(),
+          ": backward reads the values of an input or output that infer does not declare by ",
+          "backward_reads");
     }
     HALFSTEP_ASSERT(v.dtype == numeric::dtype_of<std::remove_const_t<S>> && plane < v.planes);
     return reinterpret_cast<S*>(graph_.arena.data(block) + plane * v.plane_bytes());
@@ -111,7 +120,8 @@ class Infer : public Context {
   }
   /// Gives each output declared so far a second plane, of tangents (autograd/dual_op.hpp).
   void add_tangents() {
-    for (std::uint32_t i = 0; i < node().outputs.count; ++i) value_of_output(i).planes = 2;
+    for (std::uint32_t i = 0; i < node().outputs.count; ++i)
+      value_of_output(i).planes = 2;
   }
   /// Declares a buffer of `count` elements of S that forward writes and backward reads.
   template <class S>
@@ -133,17 +143,18 @@ class Infer : public Context {
     node().flops_forward = forward;
     node().flops_backward = backward;
   }
-  /// Declares that the gradient of input i is the gradient of the op's only output itself: nothing is
-  /// copied and backward has nothing to write for it.
+  /// Declares that the gradient of input i is the gradient of the op's only output itself: nothing
+  /// is copied and backward has nothing to write for it.
   void passes_gradient(std::size_t i) { node().passes |= std::uint32_t{1} << i; }
-  /// Declares that forward may run again at any time before backward, with the same result: it depends
-  /// on inputs, parameters and constants that the payload holds itself, not on memory it points to.
-  /// Its outputs need not be kept then (autograd/keep.hpp).
+  /// Declares that forward may run again at any time before backward, with the same result: it
+  /// depends on inputs, parameters and constants that the payload holds itself, not on memory it
+  /// points to. Its outputs need not be kept then (autograd/keep.hpp).
   void repeatable() { node().repeatable = true; }
   /// Declares whose values backward reads, by number; without it, those of every input and output.
   /// What no backward reads is not computed again in a segment's second run, and backward fails
   /// where it reads more than is declared.
-  void backward_reads(std::initializer_list<std::size_t> inputs, std::initializer_list<std::size_t> outputs) {
+  void backward_reads(std::initializer_list<std::size_t> inputs,
+                      std::initializer_list<std::size_t> outputs) {
     node().reads_inputs = bits(inputs);
     node().reads_outputs = bits(outputs);
   }
@@ -151,7 +162,8 @@ class Infer : public Context {
  private:
   [[nodiscard]] static std::uint32_t bits(std::initializer_list<std::size_t> numbers) {
     std::uint32_t mask = 0;
-    for (const std::size_t i : numbers) mask |= std::uint32_t{1} << i;
+    for (const std::size_t i : numbers)
+      mask |= std::uint32_t{1} << i;
     return mask;
   }
 };
@@ -207,23 +219,29 @@ class Backward : public Forward {
   template <class S>
   [[nodiscard]] const S* output_gradient(std::size_t i = 0, int plane = 0) const {
     const Value& v = value_of_output(i);
-    return v.gradient < 0 ? nullptr : data<const S>(v, graph_.gradients[static_cast<std::size_t>(v.gradient)].block, plane);
+    return v.gradient < 0
+               ? nullptr
+               : data<const S>(v, graph_.gradients[static_cast<std::size_t>(v.gradient)].block,
+                               plane);
   }
-  /// Where to write the contribution to an input's gradient; null if it wants none. Each call for the
-  /// same i returns the same place.
+  /// Where to write the contribution to an input's gradient; null if it wants none. Each call for
+  /// the same i returns the same place.
   template <class S>
   [[nodiscard]] S* input_gradient(std::size_t i, int plane = 0) const {
     const auto gradient = graph_.contributions[contributions_ + i];
     return gradient < 0 || (node().passes >> i & 1U) != 0
                ? nullptr
-               : data<S>(value(node().inputs, i), graph_.gradients[static_cast<std::size_t>(gradient)].block, plane);
+               : data<S>(value(node().inputs, i),
+                         graph_.gradients[static_cast<std::size_t>(gradient)].block, plane);
   }
-  /// Where to write a parameter's gradient, of its store's gradient type G (float; double for double).
+  /// Where to write a parameter's gradient, of its store's gradient type G (float; double for
+  /// double).
   template <class G>
   [[nodiscard]] GradientTarget<G> parameter_gradient(std::size_t i, int plane = 0) const {
     const tensor::LeafTarget target = graph_.leaf_targets[leaf_targets_ + i];
     G* const first = static_cast<G*>(target.data);
-    return {first == nullptr ? first : first + plane * parameter_info(i).elements, target.accumulate};
+    return {first == nullptr ? first : first + plane * parameter_info(i).elements,
+            target.accumulate};
   }
   /// Whether this sweep is one for a Gauss-Newton product (autograd/dual_op.hpp).
   [[nodiscard]] bool gauss_newton() const { return graph_.gauss_newton; }
@@ -238,15 +256,16 @@ struct NoPayload {};
 /// The tape of an op's first input. @throws StateError if the variable is on none.
 template <class T>
 [[nodiscard]] Tape& tape_of(const Variable<T>& x, std::string_view op) {
-  if (x.tape == nullptr) core::fail<StateError>(op, ": the variable is on no tape. Was it default-constructed?");
+  if (x.tape == nullptr)
+    core::fail<StateError>(op, ": the variable is on no tape. Was it default-constructed?");
   return *x.tape;
 }
 
 /// @throws ShapeError unless inputs 0 and 1 have one shape.
 inline void require_equal_shapes(const Infer& c) {
   if (c.input_shape(0) == c.input_shape(1)) return;
-  core::fail<ShapeError>(c.op_name(), ": shapes ", to_string(c.input_shape(0)), " and ", to_string(c.input_shape(1)),
-                         " differ. Nothing is broadcast.");
+  core::fail<ShapeError>(c.op_name(), ": shapes ", to_string(c.input_shape(0)), " and ",
+                         to_string(c.input_shape(1)), " differ. Nothing is broadcast.");
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::autograd

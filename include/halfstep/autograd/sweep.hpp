@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How the tape records a node and how it sweeps back: the functions that autograd/tape.hpp declares.
-// Included by it; not for inclusion by others.
+// How the tape records a node and how it sweeps back: the functions that autograd/tape.hpp
+// declares. Included by it; not for inclusion by others.
 #pragma once
 
 #include <cstring>
@@ -19,18 +19,22 @@ inline std::uint32_t Tape::record_node(const autograd::Op& op, std::span<const A
     core::fail<StateError>(op.name, ": the tape has not begun. Call tape.begin(micro) first.");
   }
   if (state_ == State::swept && !graph_.replaying) {
-    core::fail<StateError>(op.name, ": the tape has swept backward already. Begin it again for the next pass.");
+    core::fail<StateError>(
+        op.name, ": the tape has swept backward already. Begin it again for the next pass.");
   }
-  if (inputs.size() > 32) core::fail<ShapeError>(op.name, ": ", inputs.size(), " inputs; an op has at most 32");
+  if (inputs.size() > 32)
+    core::fail<ShapeError>(op.name, ": ", inputs.size(), " inputs; an op has at most 32");
   const Mark before = mark();
   const auto id = static_cast<std::uint32_t>(graph_.nodes.size());
   bool wants = false;
   try {
     autograd::Node node;
     node.op = &op;
-    node.inputs = {static_cast<std::uint32_t>(graph_.links.size()), static_cast<std::uint32_t>(inputs.size())};
+    node.inputs = {static_cast<std::uint32_t>(graph_.links.size()),
+                   static_cast<std::uint32_t>(inputs.size())};
     node.outputs.first = static_cast<std::uint32_t>(graph_.values.size());
-    node.parameters = {static_cast<std::uint32_t>(graph_.parameters.size()), static_cast<std::uint32_t>(parameters.size())};
+    node.parameters = {static_cast<std::uint32_t>(graph_.parameters.size()),
+                       static_cast<std::uint32_t>(parameters.size())};
     node.saved.first = static_cast<std::uint32_t>(graph_.saved.size());
     node.payload = graph_.payloads.size();
     for (const AnyVariable& input : inputs) {
@@ -52,7 +56,8 @@ inline std::uint32_t Tape::record_node(const autograd::Op& op, std::span<const A
     if (wants) require_sum_of_losses(id);
     if (wants) count_reads(id);
     const bool computed = log_op(id, wants);
-    if (!computed && graph_.nodes[id].repeatable && keep_(op.name) == Keep::recompute) hold_inputs(id);
+    if (!computed && graph_.nodes[id].repeatable && keep_(op.name) == Keep::recompute)
+      hold_inputs(id);
     run_forward(id, computed);
     if (computed) log_values(id);
     if (wants) note_reads(id);
@@ -87,10 +92,11 @@ inline void Tape::require_sum_of_losses(std::uint32_t id) {
   }
   const bool constant = node.reads_inputs == 0 && node.reads_outputs == 0 && node.saved.count == 0;
   if (of_losses && (of_duals || !constant)) {
-    core::fail<StateError>(node.op->name, ": a loss of duals has no tangents, so a second derivative ",
-                           "through this op would be wrong. Sum losses, or weight them by constants, in ",
-                           "an op whose infer says backward_reads({}, {}) and saves nothing; put the ",
-                           "rest into an op that makes the loss.");
+    core::fail<StateError>(
+        node.op->name, ": a loss of duals has no tangents, so a second derivative ",
+        "through this op would be wrong. Sum losses, or weight them by constants, in ",
+        "an op whose infer says backward_reads({}, {}) and saves nothing; put the ",
+        "rest into an op that makes the loss.");
   }
   for (std::uint32_t i = 0; i < node.outputs.count; ++i) {
     auto& output = graph_.values[node.outputs.first + i];
@@ -111,14 +117,17 @@ inline void Tape::read_parameters(std::span<const AnyParameter> parameters, bool
       }
     }
     if (!own_account_) parameter.table->lay_out();
-    graph_.parameters.push_back({parameter.table, parameter.id, parameter.table->info(parameter.id).version, false});
+    graph_.parameters.push_back(
+        {parameter.table, parameter.id, parameter.table->info(parameter.id).version, false});
     // A dry run has no sinks: it counts as if every parameter wanted its gradient.
     if (dry() && binding(parameter.table) == nullptr) {
-      graph_.bindings.push_back({parameter.table, nullptr, std::vector<autograd::Leaf>(parameter.table->size())});
+      graph_.bindings.push_back(
+          {parameter.table, nullptr, std::vector<autograd::Leaf>(parameter.table->size())});
     }
     if (auto* const bound = binding(parameter.table)) {
       wants = true;
-      if (bound->leaves.size() < parameter.table->size()) bound->leaves.resize(parameter.table->size());
+      if (bound->leaves.size() < parameter.table->size())
+        bound->leaves.resize(parameter.table->size());
     }
   }
 }
@@ -127,7 +136,8 @@ inline void Tape::read_parameters(std::span<const AnyParameter> parameters, bool
 inline void Tape::run_forward(std::uint32_t id, bool computed) {
   const autograd::Node& node = graph_.nodes[id];
   const bool wants = node.wants_gradient;
-  for (std::uint32_t i = 0; computed && i < node.inputs.count; ++i) make_again(graph_.links[node.inputs.first + i]);
+  for (std::uint32_t i = 0; computed && i < node.inputs.count; ++i)
+    make_again(graph_.links[node.inputs.first + i]);
   using Phase = core::Event::Phase;
   ledger().set_event({graph_.replaying ? Phase::replay : Phase::forward, node.op->name, id});
   for (std::uint32_t i = 0; i < node.outputs.count; ++i) {
@@ -170,7 +180,8 @@ inline void Tape::run_kernel(std::uint32_t id) {
 }
 
 inline void Tape::sweep(std::uint32_t first, std::uint32_t last) {
-  for (std::uint32_t id = last; id-- > first;) sweep_node(id);
+  for (std::uint32_t id = last; id-- > first;)
+    sweep_node(id);
 }
 
 inline void Tape::sweep_node(std::uint32_t id) {
@@ -197,11 +208,13 @@ inline void Tape::sweep_node(std::uint32_t id) {
       } else if (input.wants_gradient) {
         // What lies outside of a segment outlives its second run.
         const bool inside = graph_.links[node.inputs.first + i] >= replay_values_;
-        contribution = new_gradient(input.bytes(), inside ? graph_.category : core::Category::activations);
+        contribution =
+            new_gradient(input.bytes(), inside ? graph_.category : core::Category::activations);
       }
       graph_.contributions.push_back(contribution);
     }
-    for (std::uint32_t i = 0; i < node.parameters.count; ++i) open_leaf(graph_.parameters[node.parameters.first + i]);
+    for (std::uint32_t i = 0; i < node.parameters.count; ++i)
+      open_leaf(graph_.parameters[node.parameters.first + i]);
     graph_.workspace = graph_.arena.allocate(node.workspace_backward, core::Category::workspace);
     try {
       if (!dry()) {
@@ -225,7 +238,8 @@ inline void Tape::sweep_node(std::uint32_t id) {
     graph_.arena.release(value.narrow);
   }
   uncount_reads(id, graph_.values.size(), true);
-  for (std::uint32_t i = 0; i < node.saved.count; ++i) graph_.arena.release(graph_.saved[node.saved.first + i].block);
+  for (std::uint32_t i = 0; i < node.saved.count; ++i)
+    graph_.arena.release(graph_.saved[node.saved.first + i].block);
   if (reached) {
     for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
       const std::int32_t contribution = graph_.contributions[contributions + i];
@@ -248,15 +262,19 @@ inline void Tape::merge(std::uint32_t id, std::int32_t contribution) {
     value.gradient = contribution;
     return;
   }
-  const auto owners = [&](std::int32_t g) { return graph_.gradients[static_cast<std::size_t>(g)].owners; };
+  const auto owners = [&](std::int32_t g) {
+    return graph_.gradients[static_cast<std::size_t>(g)].owners;
+  };
   const std::int32_t old = value.gradient;
   std::int32_t into = owners(old) == 1 ? old : contribution;
-  if (owners(into) != 1) into = new_gradient(value.bytes(), id >= replay_values_ ? graph_.category : core::Category::activations);
+  if (owners(into) != 1)
+    into = new_gradient(value.bytes(),
+                        id >= replay_values_ ? graph_.category : core::Category::activations);
   if (!dry()) {
     for (int plane = 0; plane < value.planes; ++plane) {
       const auto offset = plane * value.plane_bytes();
-      add(value.dtype, value.shape.elements(), gradient_data(old) + offset, gradient_data(contribution) + offset,
-          gradient_data(into) + offset);
+      add(value.dtype, value.shape.elements(), gradient_data(old) + offset,
+          gradient_data(contribution) + offset, gradient_data(into) + offset);
     }
   }
   if (into != old) release_gradient(old);
@@ -266,23 +284,25 @@ inline void Tape::merge(std::uint32_t id, std::int32_t contribution) {
 
 inline void Tape::require_version(const autograd::ParameterRef& ref) {
   if (ref.table->info(ref.id).version != ref.version) {
-    core::fail<StateError>("Tape::backward: parameter '", ref.table->info(ref.id).name, "' was at version ", ref.version,
-                           " in the forward pass and is at ", ref.table->info(ref.id).version,
+    core::fail<StateError>("Tape::backward: parameter '", ref.table->info(ref.id).name,
+                           "' was at version ", ref.version, " in the forward pass and is at ",
+                           ref.table->info(ref.id).version,
                            " now. Was it written (an optimizer step, a load) between the two?");
   }
 }
 
-// Decides where this node's contribution to a parameter's gradient goes. The only use writes straight
-// to the sink; several are summed here first, since a leaf is finished within its micro-batch before
-// it enters the tree over micro-batches.
+// Decides where this node's contribution to a parameter's gradient goes. The only use writes
+// straight to the sink; several are summed here first, since a leaf is finished within its
+// micro-batch before it enters the tree over micro-batches.
 inline void Tape::open_leaf(const autograd::ParameterRef& ref) {
   require_version(ref);
   tensor::LeafTarget target;
   if (auto* const bound = binding(ref.table)) {
     auto& leaf = bound->leaves[ref.id.index];
     if (leaf.uses == 0) {
-      core::fail<StateError>("Tape::backward: the sink of parameter '", ref.table->info(ref.id).name,
-                             "' was attached after the ops that read it. Attach it before the forward pass.");
+      core::fail<StateError>(
+          "Tape::backward: the sink of parameter '", ref.table->info(ref.id).name,
+          "' was attached after the ops that read it. Attach it before the forward pass.");
     }
     if (leaf.uses == 1) {
       if (!dry()) target = bound->sink->open(ref.id);
@@ -314,8 +334,9 @@ inline void Tape::pass_leaf(const autograd::ParameterRef& ref) {
       if (target.accumulate) {
         add(ref.table->gradient_dtype(), elements, target.data, partial, target.data);
       } else {
-        std::memcpy(target.data, partial,
-                    static_cast<std::size_t>(elements) * numeric::size_of(ref.table->gradient_dtype()));
+        std::memcpy(
+            target.data, partial,
+            static_cast<std::size_t>(elements) * numeric::size_of(ref.table->gradient_dtype()));
       }
     }
     graph_.arena.release(leaf.partial);
@@ -329,17 +350,24 @@ inline void Tape::release_gradient(std::int32_t index) {
   if (--gradient.owners == 0) graph_.arena.release(gradient.block);
 }
 
-inline void Tape::add(numeric::DType dtype, std::int64_t elements, const void* x, const void* y, void* out) {
+inline void Tape::add(numeric::DType dtype, std::int64_t elements, const void* x, const void* y,
+                      void* out) {
   const auto run = [&]<class S>(S*) {
     const auto n = static_cast<std::size_t>(elements);
-    kernels::add<S>(graph_.compute, {static_cast<const S*>(x), n}, {static_cast<const S*>(y), n}, {static_cast<S*>(out), n});
+    kernels::add<S>(graph_.compute, {static_cast<const S*>(x), n}, {static_cast<const S*>(y), n},
+                    {static_cast<S*>(out), n});
   };
   switch (dtype) {
-    case numeric::DType::f32: return run(static_cast<float*>(nullptr));
-    case numeric::DType::f64: return run(static_cast<double*>(nullptr));
-    case numeric::DType::bf16: return run(static_cast<bf16*>(nullptr));
-    case numeric::DType::f16: return run(static_cast<fp16*>(nullptr));
-    default: HALFSTEP_ASSERT(false);
+    case numeric::DType::f32:
+      return run(static_cast<float*>(nullptr));
+    case numeric::DType::f64:
+      return run(static_cast<double*>(nullptr));
+    case numeric::DType::bf16:
+      return run(static_cast<bf16*>(nullptr));
+    case numeric::DType::f16:
+      return run(static_cast<fp16*>(nullptr));
+    default:
+      HALFSTEP_ASSERT(false);
   }
 }
 
@@ -353,17 +381,21 @@ inline void Tape::forget_uses(std::size_t first_parameter) {
 }
 
 inline void Tape::rewind(const Mark& to) {
-  for (std::size_t i = to.nodes; i < graph_.nodes.size(); ++i) uncount_reads(static_cast<std::uint32_t>(i), to.values, false);
+  for (std::size_t i = to.nodes; i < graph_.nodes.size(); ++i)
+    uncount_reads(static_cast<std::uint32_t>(i), to.values, false);
   std::erase_if(read_, [&](std::uint32_t value) { return value >= to.values; });
   for (std::size_t i = to.values; i < graph_.values.size(); ++i) {
     graph_.arena.release(graph_.values[i].data);
     graph_.arena.release(graph_.values[i].narrow);
   }
-  for (std::size_t i = to.saved; i < graph_.saved.size(); ++i) graph_.arena.release(graph_.saved[i].block);
+  for (std::size_t i = to.saved; i < graph_.saved.size(); ++i)
+    graph_.arena.release(graph_.saved[i].block);
   graph_.nodes.resize(to.nodes), graph_.values.resize(to.values), graph_.links.resize(to.links);
-  graph_.parameters.resize(to.parameters), graph_.saved.resize(to.saved), graph_.payloads.resize(to.payloads);
+  graph_.parameters.resize(to.parameters), graph_.saved.resize(to.saved),
+      graph_.payloads.resize(to.payloads);
   graph_.log.resize(to.log);
-  while (segments_used_ > to.segments) segments_[--segments_used_].reset();
+  while (segments_used_ > to.segments)
+    segments_[--segments_used_].reset();
 }
 
 inline std::string_view Tape::producer(std::uint32_t value) const {

@@ -60,8 +60,8 @@ struct AnyParameter {
 
 class Tape {
  public:
-  /// real computes; dry places every buffer by the same rules, in a ledger of its own, and runs only
-  /// each op's `infer`: nothing is allocated and no value can be read.
+  /// real computes; dry places every buffer by the same rules, in a ledger of its own, and runs
+  /// only each op's `infer`: nothing is allocated and no value can be read.
   enum class Mode { real, dry };
 
   /// On a dry runtime every tape is dry, and a Mode::real one is in the runtime's account.
@@ -77,7 +77,8 @@ class Tape {
   /// of `micro` key every random draw until the next begin.
   void begin(const MicroBatch& micro = {}, Record record = Record::gradients) {
     graph_.clear();
-    for (std::size_t i = 0; i < segments_used_; ++i) segments_[i].reset();
+    for (std::size_t i = 0; i < segments_used_; ++i)
+      segments_[i].reset();
     segments_used_ = 0;
     frame_ = {};
     given_.clear();
@@ -103,16 +104,18 @@ class Tape {
   }
   /// Nothing happens if another sink has taken the place of `sink`.
   void detach(const tensor::ParameterTable& parameters, const tensor::Sink& sink) {
-    unbind([&](const auto& binding) { return binding.table == &parameters && binding.sink == &sink; });
+    unbind(
+        [&](const auto& binding) { return binding.table == &parameters && binding.sink == &sink; });
   }
 
-  /// What a gradient of the loss is multiplied by from the start: a power of two, fixed by the window
-  /// before the first forward pass. 1 without a window.
+  /// What a gradient of the loss is multiplied by from the start: a power of two, fixed by the
+  /// window before the first forward pass. 1 without a window.
   void set_seed(double seed) { seed_ = seed; }
   [[nodiscard]] double seed() const { return seed_; }
 
-  /// What the sweeps of duals leave in the first plane of every gradient: the gradient, or the product
-  /// of the Gauss-Newton matrix with the tangents of the parameters; then the second plane is nobody's.
+  /// What the sweeps of duals leave in the first plane of every gradient: the gradient, or the
+  /// product of the Gauss-Newton matrix with the tangents of the parameters; then the second plane
+  /// is nobody's.
   void set_gauss_newton(bool on) { graph_.gauss_newton = on; }
 
   /// The reverse sweep from `loss`: afterwards every sink has its leaves, and all values but the
@@ -121,17 +124,21 @@ class Tape {
   void backward(const Loss& loss) {
     check({loss.variable}, "Tape::backward");
     if (state_ == State::swept) {
-      core::fail<StateError>("Tape::backward: this pass has been swept already. Begin the tape again, or add the losses ",
-                             "and sweep once.");
+      core::fail<StateError>(
+          "Tape::backward: this pass has been swept already. Begin the tape again, or add the "
+          "losses ",
+          "and sweep once.");
     }
     if (record_ == Record::nothing) {
-      core::fail<StateError>("Tape::backward: this pass records nothing (Record::nothing). Begin it with ",
-                             "Record::gradients.");
+      core::fail<StateError>(
+          "Tape::backward: this pass records nothing (Record::nothing). Begin it with ",
+          "Record::gradients.");
     }
     auto& value = graph_.values[loss.variable.id];
     if (!value.wants_gradient) {
-      core::fail<StateError>("Tape::backward: the loss depends on no parameter that wants a gradient. Is a ",
-                             "sink attached (accumulator.begin), and does the model use its parameters?");
+      core::fail<StateError>(
+          "Tape::backward: the loss depends on no parameter that wants a gradient. Is a ",
+          "sink attached (accumulator.begin), and does the model use its parameters?");
     }
     settle();
     state_ = State::swept;
@@ -168,9 +175,9 @@ class Tape {
   ///
   /// Whatever infer or forward throws leaves the tape as it was before the call.
   template <class P>
-    requires(std::is_trivially_copyable_v<P> && alignof(P) <= 16)
-  std::uint32_t record(const autograd::Op& op, std::initializer_list<AnyVariable> inputs,
-                       std::initializer_list<AnyParameter> parameters, const P& payload) {
+  requires(std::is_trivially_copyable_v<P> && alignof(P) <= 16) std::uint32_t
+      record(const autograd::Op& op, std::initializer_list<AnyVariable> inputs,
+             std::initializer_list<AnyParameter> parameters, const P& payload) {
     return record_node(op, {inputs.begin(), inputs.size()}, {parameters.begin(), parameters.size()},
                        std::as_bytes(std::span(&payload, 1)));
   }
@@ -207,7 +214,8 @@ class Tape {
   [[nodiscard]] Variable<T> keep_only(Variable<T> x) {
     check(x, "Tape::keep_only");
     if (!frame_.forgetting || x.id < frame_.before.values) return x;
-    if (graph_.values[x.id].away) make_again(x.id);  // the node that it becomes an output of makes nothing again
+    if (graph_.values[x.id].away)
+      make_again(x.id);  // the node that it becomes an output of makes nothing again
     std::uint32_t id = x.id;
     static_cast<void>(fold(frame_.before, {&id, 1}, -1));
     return handle<T>(id);
@@ -234,17 +242,20 @@ class Tape {
   /// @throws StateError after the first op of a pass, before its sweep is done.
   void keep(KeepPolicy policy) {
     if (!graph_.nodes.empty() && training() && (state_ == State::recording || is_replay())) {
-      core::fail<StateError>("Tape::keep: this pass has recorded ", nodes(), " ops by the policy of before. Set it before tape.begin.");
+      core::fail<StateError>("Tape::keep: this pass has recorded ", nodes(),
+                             " ops by the policy of before. Set it before tape.begin.");
     }
     keep_ = policy;
   }
-  /// Forgets now what waits to see whether the next op reads it. Between layers, so that a layer leaves
-  /// the same whatever follows it.
+  /// Forgets now what waits to see whether the next op reads it. Between layers, so that a layer
+  /// leaves the same whatever follows it.
   void settle();
   /// Ops recorded since begin.
   [[nodiscard]] std::size_t nodes() const { return graph_.nodes.size(); }
   /// The account that this tape's memory is in: the runtime's, or a dry tape's own.
-  [[nodiscard]] const core::Ledger& ledger() const { return own_account_ ? dry_ledger_ : runtime_.ledger(); }
+  [[nodiscard]] const core::Ledger& ledger() const {
+    return own_account_ ? dry_ledger_ : runtime_.ledger();
+  }
   [[nodiscard]] core::Ledger& ledger() { return own_account_ ? dry_ledger_ : runtime_.ledger(); }
   /// Floating-point operations of the ops since the tape was made, as their `infer` says: a product
   /// and a sum are two, replayed ops count again. The kernels' own counter knows products alone.
@@ -263,8 +274,9 @@ class Tape {
     check(v, "Variable::value");
     auto& value = graph_.values[v.id];
     if (dry()) {
-      core::fail<StateError>("Variable::value: the output of '", producer(v.id),
-                             "' has no values in a dry run. A model may branch on shapes, not on values.");
+      core::fail<StateError>(
+          "Variable::value: the output of '", producer(v.id),
+          "' has no values in a dry run. A model may branch on shapes, not on values.");
     }
     if (!value.dropped) make_again(v.id);
     if (value.dropped || (value.data.bytes == 0 && value.shape.elements() != 0)) {
@@ -276,34 +288,41 @@ class Tape {
     }
     value.pinned = true;
     // What the callable of a segment looks at is computed again in its second run.
-    if (value.maker.op != autograd::Maker::outside) frame_.read = std::max(frame_.read, std::size_t{value.maker.op} + 1);
-    return {reinterpret_cast<const numeric::plane_t<T>*>(graph_.arena.data(value.data) + plane * value.plane_bytes()),
+    if (value.maker.op != autograd::Maker::outside)
+      frame_.read = std::max(frame_.read, std::size_t{value.maker.op} + 1);
+    return {reinterpret_cast<const numeric::plane_t<T>*>(graph_.arena.data(value.data) +
+                                                         plane * value.plane_bytes()),
             static_cast<std::size_t>(value.shape.elements())};
   }
   /// @throws StateError if `v` is not a live handle of this tape.
   void check(const AnyVariable& v, std::string_view where) const {
-    if (v.tape != this) core::fail<StateError>(where, ": the variable is on another tape, or on none");
-    if (state_ == State::idle) core::fail<StateError>(where, ": the tape has not begun. Call tape.begin(micro) first.");
+    if (v.tape != this)
+      core::fail<StateError>(where, ": the variable is on another tape, or on none");
+    if (state_ == State::idle)
+      core::fail<StateError>(where, ": the tape has not begun. Call tape.begin(micro) first.");
     if (v.id >= graph_.values.size() || graph_.values[v.id].serial != v.generation) {
-      core::fail<StateError>(where, ": the variable is stale: the tape has begun again since it was made, or it ",
-                             "belongs to a segment that has been left");
+      core::fail<StateError>(
+          where, ": the variable is stale: the tape has begun again since it was made, or it ",
+          "belongs to a segment that has been left");
     }
   }
 
  private:
   enum class State { idle, recording, swept };
   struct Mark {
-    std::size_t nodes = 0, values = 0, links = 0, parameters = 0, saved = 0, payloads = 0, log = 0, segments = 0;
+    std::size_t nodes = 0, values = 0, links = 0, parameters = 0, saved = 0, payloads = 0, log = 0,
+                segments = 0;
   };
   /// The segment that is running, the innermost.
   struct Frame {
     Mark before;
     bool running = false;
-    bool forgetting = false;                                   ///< its first run: nothing saved is kept
+    bool forgetting = false;  ///< its first run: nothing saved is kept
     bool hash_values = false;
-    std::size_t needed = 0;                                    ///< ops of the log that the second run computes
-    std::size_t read = 0;                                      ///< and those that the callable itself has read
-    std::size_t stop = std::numeric_limits<std::size_t>::max();///< from here on ops of the log note shapes alone
+    std::size_t needed = 0;  ///< ops of the log that the second run computes
+    std::size_t read = 0;    ///< and those that the callable itself has read
+    /// From here on ops of the log note shapes alone.
+    std::size_t stop = std::numeric_limits<std::size_t>::max();
   };
   struct Entry {
     Mark before;
@@ -311,8 +330,10 @@ class Tape {
     std::size_t given;
   };
 
-  [[nodiscard]] std::uint32_t record_node(const autograd::Op& op, std::span<const AnyVariable> inputs,
-                                          std::span<const AnyParameter> parameters, std::span<const std::byte> payload);
+  [[nodiscard]] std::uint32_t record_node(const autograd::Op& op,
+                                          std::span<const AnyVariable> inputs,
+                                          std::span<const AnyParameter> parameters,
+                                          std::span<const std::byte> payload);
   [[nodiscard]] Entry enter_segment(bool hash_values);
   [[nodiscard]] autograd::Segment* leave_segment(const Entry& entry);
   void abandon_segment(const Entry& entry);
@@ -320,8 +341,8 @@ class Tape {
   [[nodiscard]] bool log_op(std::uint32_t id, bool wants);
   void log_values(std::uint32_t id);
   void sweep_segment(std::uint32_t id);
-  void verify_segment(const autograd::Segment& segment, const autograd::Node& node, const Mark& before,
-                      std::span<const std::uint32_t> given) const;
+  void verify_segment(const autograd::Segment& segment, const autograd::Node& node,
+                      const Mark& before, std::span<const std::uint32_t> given) const;
   void mark_needed(const autograd::Value& value);
   void count_reads(std::uint32_t id);
   void hold_inputs(std::uint32_t id);
@@ -357,8 +378,9 @@ class Tape {
   }
 
   [[nodiscard]] Mark mark() const {
-    return {graph_.nodes.size(), graph_.values.size(), graph_.links.size(), graph_.parameters.size(),
-            graph_.saved.size(), graph_.payloads.size(), graph_.log.size(), segments_used_};
+    return {graph_.nodes.size(),      graph_.values.size(), graph_.links.size(),
+            graph_.parameters.size(), graph_.saved.size(),  graph_.payloads.size(),
+            graph_.log.size(),        segments_used_};
   }
   void rewind(const Mark& to);
   [[nodiscard]] std::string_view producer(std::uint32_t value) const;
@@ -376,17 +398,18 @@ class Tape {
   core::Ledger dry_ledger_{true};
   autograd::Graph graph_;
   std::vector<autograd::Leaf> spare_leaves_;
-  std::deque<autograd::Segment> segments_;  // one that runs stays where it is while others are added
+  // One that runs stays where it is while others are added.
+  std::deque<autograd::Segment> segments_;
   std::size_t segments_used_ = 0;
   Frame frame_;
-  std::vector<std::uint32_t> given_;                     // by the segments that are running
-  std::vector<std::uint32_t> outside_, kept_ids_;        // of the fold in progress
+  std::vector<std::uint32_t> given_;               // by the segments that are running
+  std::vector<std::uint32_t> outside_, kept_ids_;  // of the fold in progress
   std::vector<autograd::Value> kept_;
   std::vector<Swept>* watched_ = nullptr;
   std::int64_t replayed_ops_ = 0;
   double replayed_flops_ = 0.0;
   KeepPolicy keep_ = keep_default;
-  std::vector<std::uint32_t> read_;                      // values that the last op read
+  std::vector<std::uint32_t> read_;  // values that the last op read
   std::int64_t remade_ops_ = 0;
   std::size_t replay_values_ = 0;  // the first value of the segment that runs again
   State state_ = State::idle;

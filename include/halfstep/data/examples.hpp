@@ -21,9 +21,9 @@ namespace halfstep::inline HALFSTEP_CONFIG::data {
 enum class Tail {
   drop,  ///< nobody sees them in this epoch
   keep,  ///< the last batch is shorter
-  /// The last batch is filled up with rows of zeros. Classes have the target -1, which losses ignore;
-  /// values have none that squared_error would, so a loss of values has to leave out rows from
-  /// EpochBatch::valid on.
+  /// The last batch is filled up with rows of zeros. Classes have the target -1, which losses
+  /// ignore; values have none that squared_error would, so a loss of values has to leave out rows
+  /// from EpochBatch::valid on.
   mask,
 };
 

@@ -39,7 +39,8 @@ class Tokenizer {
   /// All 256 bytes; token i is byte i.
   [[nodiscard]] static Tokenizer bytes() {
     std::vector<char32_t> symbols(256);
-    for (std::size_t i = 0; i < 256; ++i) symbols[i] = static_cast<char32_t>(i);
+    for (std::size_t i = 0; i < 256; ++i)
+      symbols[i] = static_cast<char32_t>(i);
     return {Unit::byte, std::move(symbols)};
   }
 
@@ -47,12 +48,14 @@ class Tokenizer {
   /// @throws DataError if the text is empty.
   [[nodiscard]] static Tokenizer characters(std::string_view text) {
     if (text.empty()) {
-      core::fail<DataError>("Tokenizer::characters: the text is empty, so it has no characters. "
-                            "Is it the right file?");
+      core::fail<DataError>(
+          "Tokenizer::characters: the text is empty, so it has no characters. "
+          "Is it the right file?");
     }
     const Unit unit = utf8_valid_until(text) == text.size() ? Unit::code_point : Unit::byte;
     std::vector<bool> seen(unit == Unit::byte ? 256 : 0x110000);
-    for (std::size_t at = 0; at < text.size();) seen[take(unit, text, at)] = true;
+    for (std::size_t at = 0; at < text.size();)
+      seen[take(unit, text, at)] = true;
     std::vector<char32_t> symbols;
     for (std::size_t i = 0; i < seen.size(); ++i) {
       if (seen[i]) symbols.push_back(static_cast<char32_t>(i));
@@ -63,10 +66,12 @@ class Tokenizer {
   /// Token i is the number i, in decimal. @throws OptionError unless 1 <= vocabulary <= 2^30.
   [[nodiscard]] static Tokenizer numbers(int vocabulary) {
     if (vocabulary < 1 || vocabulary > 1 << 30) {
-      core::fail<OptionError>("Tokenizer::numbers: a vocabulary of ", vocabulary, "; wanted 1 to 2^30");
+      core::fail<OptionError>("Tokenizer::numbers: a vocabulary of ", vocabulary,
+                              "; wanted 1 to 2^30");
     }
     std::vector<char32_t> symbols(static_cast<std::size_t>(vocabulary));
-    for (std::size_t i = 0; i < symbols.size(); ++i) symbols[i] = static_cast<char32_t>(i);
+    for (std::size_t i = 0; i < symbols.size(); ++i)
+      symbols[i] = static_cast<char32_t>(i);
     return {Unit::number, std::move(symbols)};
   }
 
@@ -140,9 +145,9 @@ class Tokenizer {
   /// A text file of its own: a first line "halfstep-tokenizer 1 UNIT COUNT", UNIT byte,
   /// code_point or number, then one symbol a line as a lower-case hexadecimal number, ascending.
   [[nodiscard]] std::string serialise() const {
-    std::string out = core::text(kMagic, name_of(unit_),
-                                 vocabulary(), "\n");
-    for (const char32_t symbol : symbols_) out += hexadecimal(symbol) + "\n";
+    std::string out = core::text(kMagic, name_of(unit_), vocabulary(), "\n");
+    for (const char32_t symbol : symbols_)
+      out += hexadecimal(symbol) + "\n";
     return out;
   }
 
@@ -220,8 +225,9 @@ class Tokenizer {
       std::uint32_t value = 0;
       const auto [end, error] = std::from_chars(text.data() + at, text.data() + text.size(), value);
       if (error != std::errc()) {
-        core::fail<DataError>("Tokenizer::encode: no token number at byte ", at,
-                              ". The vocabulary is of numbers: write them in decimal, with spaces.");
+        core::fail<DataError>(
+            "Tokenizer::encode: no token number at byte ", at,
+            ". The vocabulary is of numbers: write them in decimal, with spaces.");
       }
       at = static_cast<std::size_t>(end - text.data());
       return static_cast<char32_t>(value);
@@ -280,8 +286,8 @@ class Tokenizer {
 
   [[nodiscard]] static std::string hexadecimal(char32_t value) {
     char buffer[8];
-    const auto end = std::to_chars(buffer, buffer + sizeof buffer,
-                                   static_cast<std::uint32_t>(value), 16).ptr;
+    const auto end =
+        std::to_chars(buffer, buffer + sizeof buffer, static_cast<std::uint32_t>(value), 16).ptr;
     return {buffer, end};
   }
 

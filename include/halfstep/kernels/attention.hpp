@@ -31,10 +31,11 @@ struct AttentionShape {
 };
 
 /// Dropout of the probabilities, as GPT-2's attn_pdrop. The element of (sequence b, head h,
-/// query i, key j) in the random stream is ((first_sample + b) * heads + h) * tokens^2 + i * tokens + j, so
-/// threads, tiles and micro-batches do not show in the mask and nothing is saved for the backward.
+/// query i, key j) in the random stream is ((first_sample + b) * heads + h) * tokens^2 + i * tokens
+/// + j, so threads, tiles and micro-batches do not show in the mask and nothing is saved for the
+/// backward.
 struct AttentionDropout {
-  float probability = 0.0F;        ///< in [0, 1), taken to the next multiple of 2^-32; 0: none
+  float probability = 0.0F;  ///< in [0, 1), taken to the next multiple of 2^-32; 0: none
   std::uint64_t seed = 0;
   std::uint64_t stream = 0;        ///< the layer's: see core::stream
   std::uint64_t first_sample = 0;  ///< number of sequence 0 in the whole run
@@ -193,10 +194,10 @@ void attention(const core::Compute& compute, const AttentionShape& shape, std::s
   const Mask* const drops = mask.threshold == 0 ? nullptr : &mask;
   const auto body = HALFSTEP_PICK(compute.isa, attention_forward<E, detail::AttentionLayout, Mask>);
   compute.share(shape.batch * shape.heads * layout.tiles, 1,
-                   [&](std::int64_t begin, std::int64_t end, int worker) {
-                     body(layout, drops, qkv.data(), out.data(), lse.data(),
-                          work + worker * layout.size, begin, end);
-                   });
+                [&](std::int64_t begin, std::int64_t end, int worker) {
+                  body(layout, drops, qkv.data(), out.data(), lse.data(),
+                       work + worker * layout.size, begin, end);
+                });
   if (compute.counters != nullptr) {
     compute.counters->flops += static_cast<std::uint64_t>(attention_flops(shape));
   }
@@ -268,10 +269,10 @@ void attention_backward(const core::Compute& compute, const AttentionShape& shap
   using Layout = detail::AttentionLayout;
   const auto body = HALFSTEP_PICK(compute.isa, attention_backward<E, Layout, Mask>);
   compute.share(shape.batch * shape.heads, 1,
-                   [&](std::int64_t begin, std::int64_t end, int worker) {
-                     body(layout, drops, dout.data(), out.data(), qkv.data(), lse.data(),
-                          dqkv.data(), work + worker * layout.size, begin, end);
-                   });
+                [&](std::int64_t begin, std::int64_t end, int worker) {
+                  body(layout, drops, dout.data(), out.data(), qkv.data(), lse.data(), dqkv.data(),
+                       work + worker * layout.size, begin, end);
+                });
   if (compute.counters != nullptr) {
     compute.counters->flops += static_cast<std::uint64_t>(attention_backward_flops(shape));
   }

@@ -94,8 +94,8 @@ class Window {
   [[nodiscard]] double seed() const { return live("Window::seed").seed_; }
 
   /// Ends the window: finishes the sum, looks for non-finite values and the norm, and detaches the
-  /// tape. Costs one read of the gradient, in which it also counts what `underflow` asks for, if that
-  /// is not null: of the whole step's gradient, or of the part of it that this process holds.
+  /// tape. Costs one read of the gradient, in which it also counts what `underflow` asks for, if
+  /// that is not null: of the whole step's gradient, or of the part of it that this process holds.
   /// @throws StateError if micro-batches are missing.
   [[nodiscard]] Unscaled<T> unscale(Underflow* underflow = nullptr) && {
     GradientAccumulator<T>& owner = live("Window::unscale");
@@ -195,7 +195,8 @@ class GradientAccumulator {
     tape.attach(parameters_, sums_);
     tape.set_seed(seed_);
     tape_ = &tape;
-    detach_ = [](void* attached, const tensor::ParameterTable& parameters, const tensor::Sink& sums) {
+    detach_ = [](void* attached, const tensor::ParameterTable& parameters,
+                 const tensor::Sink& sums) {
       static_cast<TapeLike*>(attached)->detach(parameters, sums);
       static_cast<TapeLike*>(attached)->set_seed(1.0);
     };
@@ -306,8 +307,7 @@ class GradientAccumulator {
     detach();
     sums_.fold();
     if (processes_ != nullptr) processes_->gather(losses_, counts_);
-    return Unscaled<T>(sums_, scaler_, open_, blocks_.span(), seed_, total(),
-                       underflow);
+    return Unscaled<T>(sums_, scaler_, open_, blocks_.span(), seed_, total(), underflow);
   }
   void decide(Unscaled<T>& gradients) { gradients.decide(processes_); }
   void detach() { detach_(tape_, parameters_, sums_); }

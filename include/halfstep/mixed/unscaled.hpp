@@ -133,8 +133,8 @@ class Unscaled {
   friend class GradientAccumulator;
 
   // Pass one. `blocks` holds sum_blocks(elements) doubles for each parameter; `open` is cleared
-  // when this ends. Nothing is decided until `decide`. Where `underflow` is asked for, `loss` is the
-  // whole step's.
+  // when this ends. Nothing is decided until `decide`. Where `underflow` is asked for, `loss` is
+  // the whole step's.
   Unscaled(Sums<gradient>& sums, LossScaler* scaler, bool& open, std::span<double> blocks,
            double seed, const LossTotal& loss, Underflow* underflow)
       : sums_(&sums), scaler_(scaler), open_(&open), blocks_(blocks), seed_(seed) {

@@ -59,7 +59,8 @@ class Scope {
   /// StateError once buffers are laid out (the first tape has begun).
   Parameter<T> add(std::string_view name, const Shape& shape, Role role, Init init) const {
     if (name.empty() || name.find('.') != std::string_view::npos) {
-      core::fail<OptionError>("Scope::add: '", name, "' is no name for a parameter: want one without dots. ",
+      core::fail<OptionError>("Scope::add: '", name,
+                              "' is no name for a parameter: want one without dots. ",
                               "For a prefix write scope / \"prefix\".");
     }
     return store_->add(full(name), shape, role, init);
@@ -86,8 +87,10 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
   using Base::infos_, Base::count_, Base::runtime_;
 
  public:
-  using gradient = numeric::plane_t<numeric::accumulator_t<T>>;  ///< float; double in a double model
-  using plane = numeric::plane_t<T>;  ///< T itself, or the real type of which a dual holds two planes
+  /// float; double in a double model.
+  using gradient = numeric::plane_t<numeric::accumulator_t<T>>;
+  /// T itself, or the real type of which a dual holds two planes.
+  using plane = numeric::plane_t<T>;
   static constexpr int plane_count = numeric::planes<T>;
 
   explicit Parameters(Runtime& runtime)
@@ -107,8 +110,9 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
     for (const auto& info : infos_) {
       if (info.name != name) continue;
       if (twin_ && info.shape == shape && info.role == role) return {this, this->find(name)};
-      core::fail<OptionError>("Parameters: '", name, "' ", to_string(shape), " is registered already, with shape ",
-                              to_string(info.shape), ". Do two layers share a scope?");
+      core::fail<OptionError>("Parameters: '", name, "' ", to_string(shape),
+                              " is registered already, with shape ", to_string(info.shape),
+                              ". Do two layers share a scope?");
     }
     if (laid_out_ || twin_) {
       core::fail<StateError>("Parameters: '", name, "' comes too late: the buffers are laid out. ",
@@ -144,8 +148,9 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
   /// through a store that gathers them (`use`). @throws StateError once buffers are laid out.
   void shard(core::Range range) requires(plane_count == 1) {
     if (laid_out_) {
-      core::fail<StateError>("Parameters::shard: the buffers are laid out. Shard a store before the first ",
-                             "tape begins and before an optimizer is made.");
+      core::fail<StateError>(
+          "Parameters::shard: the buffers are laid out. Shard a store before the first ",
+          "tape begins and before an optimizer is made.");
     }
     sharded_ = true;
     kept_ = range;
@@ -160,9 +165,9 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
             static_cast<std::size_t>(piece.elements)};
   }
 
-  /// A store of the elements [range.begin, range.end) of this one, in its memory, which must outlive
-  /// it: what the optimizer of one shard is given. Parameters that are cut keep name and shape. An
-  /// empty range gives one parameter of no elements.
+  /// A store of the elements [range.begin, range.end) of this one, in its memory, which must
+  /// outlive it: what the optimizer of one shard is given. Parameters that are cut keep name and
+  /// shape. An empty range gives one parameter of no elements.
   [[nodiscard]] Parameters part(core::Range range) requires(plane_count == 1) {
     lay_out();
     return Parameters(*this, range);
@@ -173,7 +178,9 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
     lay_out();
     return range(id);
   }
-  [[nodiscard]] std::span<const plane> values(Parameter<T> parameter) { return values(parameter.id); }
+  [[nodiscard]] std::span<const plane> values(Parameter<T> parameter) {
+    return values(parameter.id);
+  }
   /// The same for writing; advances the version, so that copies made from it are known to be old.
   [[nodiscard]] std::span<plane> write(ParameterId id) {
     lay_out();
@@ -183,7 +190,8 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
   /// All elements that are kept, in order of registration, for writing; advances every version.
   [[nodiscard]] std::span<plane> write_all() {
     lay_out();
-    for (auto& info : infos_) ++info.version;
+    for (auto& info : infos_)
+      ++info.version;
     return {base_, static_cast<std::size_t>((kept_.end - kept_.begin) * plane_count)};
   }
   /// The tangents of one parameter, of a store of duals.
@@ -197,22 +205,25 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
   /// what master weights start from. @throws ShapeError unless `out` has its number of elements.
   void initial_values(ParameterId id, std::span<float> out) {
     if (static_cast<std::int64_t>(out.size()) != this->info(id).elements) {
-      core::fail<ShapeError>("Parameters::initial_values: '", this->info(id).name, "' has ", this->info(id).elements,
-                             " elements, but out has ", out.size());
+      core::fail<ShapeError>("Parameters::initial_values: '", this->info(id).name, "' has ",
+                             this->info(id).elements, " elements, but out has ", out.size());
     }
     write_initial(this->info(id), out.data());
   }
 
-  /// Through which the tape reads weights: the resident one, or the one that `use` has put in front.
-  [[nodiscard]] tensor::Store<plane>& store() override { return store_ == nullptr ? resident_ : *store_; }
+  /// Through which the tape reads weights: the resident one, or the one that `use` has put in
+  /// front.
+  [[nodiscard]] tensor::Store<plane>& store() override {
+    return store_ == nullptr ? resident_ : *store_;
+  }
   void use(tensor::Store<plane>& store) { store_ = &store; }
 
   /// Names every parameter as it is: name, format, shape, all of its bytes. See tensor/state.hpp.
   /// A parameter that the visitor has loaded other values into has a new version; one that was only
-  /// looked at keeps its own, so that saving and hashing change nothing. Cost: two hashes of the bytes.
+  /// looked at keeps its own, so that saving and hashing change nothing. Cost: two hashes of the
+  /// bytes.
   template <tensor::state_visitor Visitor>
-    requires(plane_count == 1)
-  void visit_state(Visitor& visitor) {
+  requires(plane_count == 1) void visit_state(Visitor& visitor) {
     lay_out();
     for (std::uint32_t i = 0; i < infos_.size(); ++i) {
       const auto piece = cut(infos_[i], kept_);
@@ -241,10 +252,13 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
 
   template <class Source>
   Parameters(Source& source, int /*twin*/)
-      : Base(source.runtime(), numeric::dtype_of<gradient>, plane_count), resident_(*this), twin_(true) {
+      : Base(source.runtime(), numeric::dtype_of<gradient>, plane_count),
+        resident_(*this),
+        twin_(true) {
     infos_ = source.infos();
     count_ = source.count();
-    memory_ = tensor::Memory<plane>(runtime_.ledger(), core::Category::weights, count_ * plane_count);
+    memory_ =
+        tensor::Memory<plane>(runtime_.ledger(), core::Category::weights, count_ * plane_count);
     base_ = memory_.data();
     kept_ = {0, count_};
     laid_out_ = true;
@@ -274,13 +288,15 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
   [[nodiscard]] std::span<plane> range(ParameterId id) {
     const auto& info = infos_[id.index];
     if (sharded_) {
-      core::fail<StateError>("Parameters: the values of '", info.name, "' are asked for, but this process keeps a ",
-                             "shard of the store. `kept` gives its part, a tape gathers the whole.");
+      core::fail<StateError>(
+          "Parameters: the values of '", info.name, "' are asked for, but this process keeps a ",
+          "shard of the store. `kept` gives its part, a tape gathers the whole.");
     }
     return {base_ + info.offset * plane_count, static_cast<std::size_t>(info.elements)};
   }
   /// What a range of the store has of one parameter.
-  [[nodiscard]] static tensor::ParameterInfo cut(const tensor::ParameterInfo& info, core::Range range) {
+  [[nodiscard]] static tensor::ParameterInfo cut(const tensor::ParameterInfo& info,
+                                                 core::Range range) {
     tensor::ParameterInfo piece = info;
     const std::int64_t begin = std::clamp(range.begin, info.offset, info.offset + info.elements);
     const std::int64_t end = std::clamp(range.end, info.offset, info.offset + info.elements);
@@ -291,15 +307,18 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
   template <class Out>
   void write_initial(const tensor::ParameterInfo& info, Out* out) {
     const std::uint64_t stream = core::stream(info.name, "init");
-    runtime_.compute().parallel(info.elements, 4096, [&](std::int64_t begin, std::int64_t end, int) {
-      for (std::int64_t i = begin; i < end; ++i) {
-        const float noise = info.init.deviation == 0.0F
-                                ? 0.0F
-                                : core::rounded(info.init.deviation *
-                                                numeric::normal(runtime_.seed(), stream, static_cast<std::uint64_t>(info.first + i)));
-        out[i] = static_cast<Out>(info.init.mean + noise);
-      }
-    });
+    runtime_.compute().parallel(
+        info.elements, 4096, [&](std::int64_t begin, std::int64_t end, int) {
+          for (std::int64_t i = begin; i < end; ++i) {
+            const float noise =
+                info.init.deviation == 0.0F
+                    ? 0.0F
+                    : core::rounded(info.init.deviation *
+                                    numeric::normal(runtime_.seed(), stream,
+                                                    static_cast<std::uint64_t>(info.first + i)));
+            out[i] = static_cast<Out>(info.init.mean + noise);
+          }
+        });
   }
 
   tensor::Memory<plane> memory_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// How state is visited: everything with state has one template `visit_state(visitor)` that names its
-// tensors and scalars. Saving, loading, hashing, comparing and sharding are visitors, so that no
-// part of the library lists the state of another.
+// How state is visited: everything with state has one template `visit_state(visitor)` that names
+// its tensors and scalars. Saving, loading, hashing, comparing and sharding are visitors, so that
+// no part of the library lists the state of another.
 #pragma once
 
 #include <concepts>
@@ -19,11 +19,11 @@ namespace halfstep::inline HALFSTEP_CONFIG::tensor {
 
 /// One tensor of somebody's state, or the part of it that is held here.
 struct StateTensor {
-  std::string_view name;        ///< unique within what is visited: "blocks.0.up.weight", "adamw.m.…"
+  std::string_view name;  ///< unique within what is visited: "blocks.0.up.weight", "adamw.m.…"
   numeric::DType dtype;
-  Shape shape;                  ///< of the whole, logical tensor
-  std::int64_t first = 0;       ///< of the range held here, in elements of the logical tensor
-  std::span<std::byte> bytes;   ///< that range, writable: a loading visitor fills it in the call
+  Shape shape;                 ///< of the whole, logical tensor
+  std::int64_t first = 0;      ///< of the range held here, in elements of the logical tensor
+  std::span<std::byte> bytes;  ///< that range, writable: a loading visitor fills it in the call
 
   /// Whether `bytes` are all of it, and no shard.
   [[nodiscard]] bool whole() const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Who owns the bytes of parameters. Everything that reads a weight acquires it first and releases it
-// after: free of cost where the weights are resident, a gather and a drop where they are sharded.
+// Who owns the bytes of parameters. Everything that reads a weight acquires it first and releases
+// it after: free of cost where the weights are resident, a gather and a drop where they are
+// sharded.
 #pragma once
 
 #include <utility>

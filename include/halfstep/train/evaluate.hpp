@@ -37,7 +37,8 @@ template <class A>
 [[nodiscard]] double sum_losses(const core::Compute& compute, std::span<const A> losses) {
   double sum = 0.0;
   compute.parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
-    for (const A loss : losses) sum += static_cast<double>(loss);
+    for (const A loss : losses)
+      sum += static_cast<double>(loss);
   });
   return sum;
 }
@@ -66,8 +67,9 @@ template <class Model>
   if constexpr (requires { model.context(); }) {
     if (wanted == 0) return model.context();
   }
-  core::fail<OptionError>(function, ": length is ", wanted,
-                          ". Give the length of a row: the model has no context() to take it from.");
+  core::fail<OptionError>(
+      function, ": length is ", wanted,
+      ". Give the length of a row: the model has no context() to take it from.");
 }
 
 }  // namespace detail
@@ -91,7 +93,8 @@ template <class Model>
   }
   const std::vector<data::Window> windows = data::windows_of(tokens, length);
   if (windows.empty()) {
-    core::fail<DataError>("evaluate: ", tokens.size(), " tokens; at least 2 are needed, one to see ",
+    core::fail<DataError>("evaluate: ", tokens.size(),
+                          " tokens; at least 2 are needed, one to see ",
                           "and one to predict. Use a longer text or a larger held-out fraction.");
   }
   Evaluation result;
@@ -128,14 +131,15 @@ template <class Model>
     w += rows;
   }
   tape.runtime().compute().parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
-    for (const double nats : clusters.nats) result.nats += nats;
+    for (const double nats : clusters.nats)
+      result.nats += nats;
     result.standard_error = clusters.standard_error(result);
   });
   return result;
 }
 
-/// The held-out part of a data::Text, with the bytes that its targets stand for, or of data::Shards,
-/// whose bytes nobody knows.
+/// The held-out part of a data::Text, with the bytes that its targets stand for, or of
+/// data::Shards, whose bytes nobody knows.
 template <class Model, class Data>
 [[nodiscard]] Evaluation evaluate(const Model& model, Tape& tape, const Data& data,
                                   const EvaluateOptions& options = {}) {

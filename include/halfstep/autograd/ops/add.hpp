@@ -32,7 +32,8 @@ struct Add {
   static void backward_tangents(Backward& /*c*/) {}
   static void run(Forward& c, int plane) {
     const auto n = static_cast<std::size_t>(c.output_shape().elements());
-    kernels::add<T>(c.compute(), {c.input<T>(0, plane), n}, {c.input<T>(1, plane), n}, {c.output<T>(0, plane), n});
+    kernels::add<T>(c.compute(), {c.input<T>(0, plane), n}, {c.input<T>(1, plane), n},
+                    {c.output<T>(0, plane), n});
   }
   static constexpr Op op{"add", &infer, &forward, &backward};
 };
@@ -42,7 +43,8 @@ struct Add {
 template <numeric::element_type T>
 [[nodiscard]] Variable<T> operator+(Variable<T> x, Variable<T> y) {
   return autograd::tape_of(x, "add").template handle<T>(
-      x.tape->record(autograd::op_on<T, autograd::ops::Add<numeric::plane_t<T>>>(), {x, y}, {}, autograd::NoPayload{}));
+      x.tape->record(autograd::op_on<T, autograd::ops::Add<numeric::plane_t<T>>>(), {x, y}, {},
+                     autograd::NoPayload{}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

@@ -38,8 +38,9 @@ struct Attention {
     const Shape qkv = c.input_shape(0);
     const std::int64_t heads = c.payload<Payload>().heads;
     if (qkv.rank() != 3 || heads < 1 || qkv[2] % (3 * heads) != 0) {
-      core::fail<ShapeError>("attention: input is ", to_string(qkv), ", wanted [batch, tokens, 3 x width] with a width that ",
-                             heads, " heads divide");
+      core::fail<ShapeError>("attention: input is ", to_string(qkv),
+                             ", wanted [batch, tokens, 3 x width] with a width that ", heads,
+                             " heads divide");
     }
     const auto s = sizes(c);
     c.output<T>({qkv[0], qkv[1], qkv[2] / 3});
@@ -48,13 +49,14 @@ struct Attention {
     c.save<A>(s.batch * s.heads * s.tokens);  // log-sum-exp
     c.workspace(kernels::attention_workspace<T>(s, c.compute().threads()),
                 kernels::attention_backward_workspace<T>(s, c.compute().threads()));
-    c.flops(static_cast<double>(kernels::attention_flops(s)), static_cast<double>(kernels::attention_backward_flops(s)));
+    c.flops(static_cast<double>(kernels::attention_flops(s)),
+            static_cast<double>(kernels::attention_backward_flops(s)));
   }
   static void forward(Forward& c) {
     const auto s = sizes(c);
     const auto n = static_cast<std::size_t>(s.rows() * s.channels());
-    kernels::attention<T>(c.compute(), s, {c.input<T>(0), 3 * n}, {c.output<T>(), n}, lse(c, s), c.workspace(),
-                          dropout(c));
+    kernels::attention<T>(c.compute(), s, {c.input<T>(0), 3 * n}, {c.output<T>(), n}, lse(c, s),
+                          c.workspace(), dropout(c));
   }
   static void backward(Backward& c) {
     const auto s = sizes(c);
@@ -62,7 +64,8 @@ struct Attention {
     T* const dqkv = c.input_gradient<T>(0);
     if (dqkv == nullptr) return;
     kernels::attention_backward<T>(c.compute(), s, {c.output_gradient<T>(), n}, {c.output<T>(), n},
-                                   {c.input<T>(0), 3 * n}, lse(c, s), {dqkv, 3 * n}, c.workspace(), dropout(c));
+                                   {c.input<T>(0), 3 * n}, lse(c, s), {dqkv, 3 * n}, c.workspace(),
+                                   dropout(c));
   }
   static void infer_tangents(Infer& c) {
     const std::int64_t bytes = detail::AttentionTangents<T>::workspace(c.compute(), sizes(c));
@@ -71,7 +74,8 @@ struct Attention {
   static void forward_tangents(Forward& c) { tangents(c).forward(c.output<T>(0, 1)); }
   static void backward_tangents(Backward& c) {
     T* const dqkv = c.input_gradient<T>(0, 1);
-    if (dqkv != nullptr) tangents(c).backward(gradient_duals<T>(c), {c.output<T>(0, 0), c.output<T>(0, 1)}, dqkv);
+    if (dqkv != nullptr)
+      tangents(c).backward(gradient_duals<T>(c), {c.output<T>(0, 0), c.output<T>(0, 1)}, dqkv);
   }
   static detail::AttentionTangents<T> tangents(const Forward& c) {
     const auto s = sizes(c);
@@ -82,7 +86,8 @@ struct Attention {
     const auto& p = c.payload<Payload>();
     const std::int64_t batch = c.input_shape(0)[0];
     const std::int64_t per_sample = c.micro().rows > 0 ? batch / c.micro().rows : batch;
-    return {p.dropout_probability, p.seed, p.stream, static_cast<std::uint64_t>(c.micro().first_sample * per_sample)};
+    return {p.dropout_probability, p.seed, p.stream,
+            static_cast<std::uint64_t>(c.micro().first_sample * per_sample)};
   }
   static std::span<A> lse(const Forward& c, const kernels::AttentionShape& s) {
     return {c.saved<A>(0), static_cast<std::size_t>(s.rows() * s.heads)};
@@ -91,12 +96,12 @@ struct Attention {
 };
 }  // namespace autograd::ops
 
-/// Causal attention: qkv [batch, tokens, 3 x width] holds queries, keys and values of all heads side by
-/// side; the result is [batch, tokens, width]. Keeps qkv, the output and one float per head and token;
-/// probabilities are never stored. Definition and order of sums: kernels/attention.hpp.
+/// Causal attention: qkv [batch, tokens, 3 x width] holds queries, keys and values of all heads
+/// side by side; the result is [batch, tokens, width]. Keeps qkv, the output and one float per head
+/// and token; probabilities are never stored. Definition and order of sums: kernels/attention.hpp.
 ///
-/// Each probability is zero with dropout_probability and divided by 1 - dropout_probability otherwise,
-/// where the tape records gradients; nowhere else. `stream` is the module's:
+/// Each probability is zero with dropout_probability and divided by 1 - dropout_probability
+/// otherwise, where the tape records gradients; nowhere else. `stream` is the module's:
 /// core::stream(scope.name(), "probabilities"). Keeps no mask.
 /// @throws ShapeError for another rank or a width that `heads` does not divide, OptionError for a
 /// probability outside [0, 1).
@@ -106,11 +111,13 @@ template <numeric::element_type T>
   using Op = autograd::ops::Attention<numeric::plane_t<T>>;
   Tape& tape = autograd::tape_of(qkv, "attention");
   if (!(dropout_probability >= 0.0F && dropout_probability < 1.0F)) {
-    core::fail<OptionError>("attention: dropout probability ", dropout_probability, " is not in [0, 1)");
+    core::fail<OptionError>("attention: dropout probability ", dropout_probability,
+                            " is not in [0, 1)");
   }
   const float share = tape.training() ? dropout_probability : 0.0F;
   return tape.handle<T>(
-      tape.record(autograd::op_on<T, Op>(), {qkv}, {}, typename Op::Payload{heads, share, tape.runtime().seed(), stream}));
+      tape.record(autograd::op_on<T, Op>(), {qkv}, {},
+                  typename Op::Payload{heads, share, tape.runtime().seed(), stream}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

@@ -33,7 +33,8 @@ struct Cast {
   static void backward_plane(Backward& c, int plane) {
     const auto n = static_cast<std::size_t>(c.output_shape().elements());
     From* const dx = c.input_gradient<From>(0, plane);
-    if (dx != nullptr) kernels::cast<To, From>(c.compute(), {c.output_gradient<To>(0, plane), n}, {dx, n});
+    if (dx != nullptr)
+      kernels::cast<To, From>(c.compute(), {c.output_gradient<To>(0, plane), n}, {dx, n});
   }
   static constexpr Op op{"cast", &infer, &forward, &backward};
 };
@@ -41,10 +42,10 @@ struct Cast {
 
 /// x in format U, duals in duals. The gradient is rounded to x's format on its way back.
 template <numeric::element_type U, numeric::element_type T>
-  requires(numeric::planes<U> == numeric::planes<T>)
-[[nodiscard]] Variable<U> cast(Variable<T> x) {
-  return autograd::tape_of(x, "cast").template handle<U>(
-      x.tape->record(autograd::op_on<T, autograd::ops::Cast<numeric::plane_t<T>, numeric::plane_t<U>>>(), {x}, {}, autograd::NoPayload{}));
+requires(numeric::planes<U> == numeric::planes<T>) [[nodiscard]] Variable<U> cast(Variable<T> x) {
+  return autograd::tape_of(x, "cast").template handle<U>(x.tape->record(
+      autograd::op_on<T, autograd::ops::Cast<numeric::plane_t<T>, numeric::plane_t<U>>>(), {x}, {},
+      autograd::NoPayload{}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

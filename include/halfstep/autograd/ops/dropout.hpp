@@ -29,7 +29,8 @@ struct Dropout {
   static void infer(Infer& c) {
     const std::int64_t rows = c.micro().rows;
     if (rows > 0 && c.input_shape(0).elements() % rows != 0) {
-      core::fail<ShapeError>("dropout: input ", to_string(c.input_shape(0)), " does not divide into the micro-batch's ", rows,
+      core::fail<ShapeError>("dropout: input ", to_string(c.input_shape(0)),
+                             " does not divide into the micro-batch's ", rows,
                              " rows, by which its mask is keyed");
     }
     c.output<T>(c.input_shape(0));
@@ -46,7 +47,8 @@ struct Dropout {
   static void backward_tangents(Backward& c) {
     if (T* const dx = c.input_gradient<T>(0, 1)) run(c, c.output_gradient<T>(0, 1), dx);
   }
-  // Element e of the micro-batch's sample i is element (first_sample + i) x (elements a sample) + e.
+  // Element e of the micro-batch's sample i is element (first_sample + i) x (elements a sample) +
+  // e.
   static void run(const Context& c, const T* in, T* out) {
     const auto& p = c.payload<Payload>();
     const std::int64_t n = c.input_shape(0).elements();
@@ -59,8 +61,8 @@ struct Dropout {
 };
 }  // namespace autograd::ops
 
-/// x with each element zero with that probability and divided by 1 - probability otherwise; x itself
-/// where the tape records nothing, or for probability 0. `stream` is the module's:
+/// x with each element zero with that probability and divided by 1 - probability otherwise; x
+/// itself where the tape records nothing, or for probability 0. `stream` is the module's:
 /// core::stream(scope.name(), "dropout"). Keeps no mask.
 /// @throws OptionError for a probability outside [0, 1).
 template <numeric::element_type T>
@@ -71,7 +73,9 @@ template <numeric::element_type T>
     core::fail<OptionError>("dropout: probability ", probability, " is not in [0, 1)");
   }
   if (probability == 0.0F || !tape.training()) return x;
-  return tape.handle<T>(tape.record(autograd::op_on<T, Op>(), {x}, {}, typename Op::Payload{probability, tape.runtime().seed(), stream}));
+  return tape.handle<T>(
+      tape.record(autograd::op_on<T, Op>(), {x}, {},
+                  typename Op::Payload{probability, tape.runtime().seed(), stream}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

@@ -31,14 +31,17 @@ struct Embedding {
     const auto& p = c.payload<Payload>();
     const auto& table = c.parameter_info(0);
     if (table.shape.rank() != 2) {
-      core::fail<ShapeError>(table.name, ": an embedding table is [vocabulary, width], this is ", to_string(table.shape));
+      core::fail<ShapeError>(table.name, ": an embedding table is [vocabulary, width], this is ",
+                             to_string(table.shape));
     }
     const std::int64_t width = table.shape.width();
     if (c.parameters() == 2) {
       const auto& positions = c.parameter_info(1);
-      if (positions.shape.rank() != 2 || positions.shape.width() != width || positions.shape[0] < p.length) {
-        core::fail<ShapeError>(positions.name, ": ", p.length, " tokens a sample of width ", width, " want positions [at least ",
-                               p.length, ", ", width, "], this is ", to_string(positions.shape),
+      if (positions.shape.rank() != 2 || positions.shape.width() != width ||
+          positions.shape[0] < p.length) {
+        core::fail<ShapeError>(positions.name, ": ", p.length, " tokens a sample of width ", width,
+                               " want positions [at least ", p.length, ", ", width, "], this is ",
+                               to_string(positions.shape),
                                ". Is the batch longer than the model's context?");
       }
     }
@@ -65,12 +68,13 @@ struct Embedding {
     const auto run = [&](std::span<const T> positions) {
       const std::int64_t elements = c.parameter_info(0).elements;
       kernels::embedding<T>(c.compute(), {c.saved<std::int32_t>(0), count},
-                            {table.data() + plane * elements, static_cast<std::size_t>(elements)}, positions,
-                            {c.output<T>(0, plane), count * width}, out.width());
+                            {table.data() + plane * elements, static_cast<std::size_t>(elements)},
+                            positions, {c.output<T>(0, plane), count * width}, out.width());
     };
     if (c.parameters() == 1) return run({});
     const auto positions = c.parameter<T>(1);
-    run({positions.data() + plane * c.parameter_info(1).elements, static_cast<std::size_t>(out[1]) * width});
+    run({positions.data() + plane * c.parameter_info(1).elements,
+         static_cast<std::size_t>(out[1]) * width});
   }
   static void backward_plane(Backward& c, int plane) {
     const Shape out = c.output_shape();
@@ -79,15 +83,16 @@ struct Embedding {
     const std::span<const std::int32_t> tokens{c.saved<std::int32_t>(0), count};
     const std::span<const T> dy{c.output_gradient<T>(0, plane), count * width};
     if (const auto dtable = c.parameter_gradient<A>(0, plane)) {
-      kernels::embedding_backward<T>(c.compute(), tokens, dy,
-                                     {dtable.data, static_cast<std::size_t>(c.parameter_info(0).elements)}, {}, out.width(),
-                                     c.workspace(), dtable.accumulate);
+      kernels::embedding_backward<T>(
+          c.compute(), tokens, dy,
+          {dtable.data, static_cast<std::size_t>(c.parameter_info(0).elements)}, {}, out.width(),
+          c.workspace(), dtable.accumulate);
     }
     if (c.parameters() == 1) return;
     if (const auto dpositions = c.parameter_gradient<A>(1, plane)) {
       const auto used = static_cast<std::size_t>(out[1]) * width;
-      kernels::embedding_backward<T>(c.compute(), tokens, dy, {}, {dpositions.data, used}, out.width(), {},
-                                     dpositions.accumulate);
+      kernels::embedding_backward<T>(c.compute(), tokens, dy, {}, {dpositions.data, used},
+                                     out.width(), {}, dpositions.accumulate);
       const auto all = static_cast<std::size_t>(c.parameter_info(1).elements);
       if (!dpositions.accumulate) std::fill(dpositions.data + used, dpositions.data + all, A(0));
     }
@@ -102,8 +107,8 @@ struct Embedding {
 ///   table      [vocabulary, width]
 ///   positions  [at least length, width]; a default-constructed one is none
 ///
-/// @throws ShapeError if rows do not divide the tokens or a table does not fit; DataError naming the
-/// place of a token that is not in the vocabulary.
+/// @throws ShapeError if rows do not divide the tokens or a table does not fit; DataError naming
+/// the place of a token that is not in the vocabulary.
 template <numeric::element_type T>
 [[nodiscard]] Variable<T> embedding(Tape& tape, Parameter<T> table, Parameter<T> positions,
                                     std::span<const std::int32_t> tokens) {
@@ -112,15 +117,18 @@ template <numeric::element_type T>
   const std::int64_t rows = tape.micro().rows;
   if (rows < 1 || count == 0 || count % rows != 0) {
     core::fail<ShapeError>("embedding: ", count, " tokens do not make ", rows,
-                           " rows of equal length. Did the tape begin with the micro-batch that the batch was made for?");
+                           " rows of equal length. Did the tape begin with the micro-batch that "
+                           "the batch was made for?");
   }
   const typename Op::Payload payload{tokens.data(), rows, count / rows};
   constexpr const autograd::Op& op = autograd::op_on<T, Op>();
-  return tape.handle<T>(positions.store == nullptr ? tape.record(op, {}, {table}, payload)
-                                                   : tape.record(op, {}, {table, positions}, payload));
+  return tape.handle<T>(positions.store == nullptr
+                            ? tape.record(op, {}, {table}, payload)
+                            : tape.record(op, {}, {table, positions}, payload));
 }
 template <numeric::element_type T>
-[[nodiscard]] Variable<T> embedding(Tape& tape, Parameter<T> table, std::span<const std::int32_t> tokens) {
+[[nodiscard]] Variable<T> embedding(Tape& tape, Parameter<T> table,
+                                    std::span<const std::int32_t> tokens) {
   return embedding(tape, table, Parameter<T>{}, tokens);
 }
 

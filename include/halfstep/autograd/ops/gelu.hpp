@@ -33,35 +33,42 @@ struct Gelu {
     const auto n = static_cast<std::size_t>(c.output_shape().elements());
     T* const dx = c.input_gradient<T>(0);
     if (dx != nullptr) {
-      kernels::gelu_backward<T, form>(c.compute(), {c.input<T>(0), n}, {c.output_gradient<T>(), n}, {dx, n});
+      kernels::gelu_backward<T, form>(c.compute(), {c.input<T>(0), n}, {c.output_gradient<T>(), n},
+                                      {dx, n});
     }
   }
   static void forward_tangents(Forward& c) {
     const auto n = static_cast<std::size_t>(c.output_shape().elements());
-    kernels::gelu_backward<T, form>(c.compute(), {c.input<T>(0), n}, {c.input<T>(0, 1), n}, {c.output<T>(0, 1), n});
+    kernels::gelu_backward<T, form>(c.compute(), {c.input<T>(0), n}, {c.input<T>(0, 1), n},
+                                    {c.output<T>(0, 1), n});
   }
   static void backward_tangents(Backward& c) {
     const auto n = static_cast<std::size_t>(c.output_shape().elements());
     if (T* const out = c.input_gradient<T>(0, 1)) {
-      kernels::gelu_backward_tangents<T, form>(c.compute(), {c.input<T>(0), n}, {c.input<T>(0, 1), n},
-                                               {c.output_gradient<T>(), n}, {c.output_gradient<T>(0, 1), n}, {out, n});
+      kernels::gelu_backward_tangents<T, form>(c.compute(), {c.input<T>(0), n},
+                                               {c.input<T>(0, 1), n}, {c.output_gradient<T>(), n},
+                                               {c.output_gradient<T>(0, 1), n}, {out, n});
     }
   }
-  static constexpr Op op{form == kernels::GeluForm::tanh ? "gelu" : "gelu_erf", &infer, &forward, &backward};
+  static constexpr Op op{form == kernels::GeluForm::tanh ? "gelu" : "gelu_erf", &infer, &forward,
+                         &backward};
 };
 }  // namespace autograd::ops
 
 /// 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), rounded once to T. Keeps x for backward.
 template <numeric::element_type T>
 [[nodiscard]] Variable<T> gelu(Variable<T> x) {
-  return autograd::tape_of(x, "gelu").template handle<T>(
-      x.tape->record(autograd::op_on<T, autograd::ops::Gelu<numeric::plane_t<T>, kernels::GeluForm::tanh>>(), {x}, {}, autograd::NoPayload{}));
+  return autograd::tape_of(x, "gelu").template handle<T>(x.tape->record(
+      autograd::op_on<T, autograd::ops::Gelu<numeric::plane_t<T>, kernels::GeluForm::tanh>>(), {x},
+      {}, autograd::NoPayload{}));
 }
 /// 0.5 x (1 + erf(x / sqrt(2))), rounded once to T. Keeps x for backward.
 template <numeric::element_type T>
 [[nodiscard]] Variable<T> gelu_erf(Variable<T> x) {
-  return autograd::tape_of(x, "gelu_erf").template handle<T>(
-      x.tape->record(autograd::op_on<T, autograd::ops::Gelu<numeric::plane_t<T>, kernels::GeluForm::erf>>(), {x}, {}, autograd::NoPayload{}));
+  return autograd::tape_of(x, "gelu_erf")
+      .template handle<T>(x.tape->record(
+          autograd::op_on<T, autograd::ops::Gelu<numeric::plane_t<T>, kernels::GeluForm::erf>>(),
+          {x}, {}, autograd::NoPayload{}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

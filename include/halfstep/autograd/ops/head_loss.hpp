@@ -55,7 +55,8 @@ struct HeadLoss {
     }
     c.output<double>({});
     c.backward_reads({0}, {});
-    const std::int64_t workspace = kernels::head_loss_workspace<T>(c.compute(), s.rows, s.width, s.classes);
+    const std::int64_t workspace =
+        kernels::head_loss_workspace<T>(c.compute(), s.rows, s.width, s.classes);
     c.workspace(workspace, c.wants_gradient() ? workspace : 0);
     const bool to_input = c.wants_gradient() && c.input_wants_gradient(0);
     const bool to_weight = c.wants_gradient() && c.parameter_wants_gradient(0);
@@ -97,7 +98,8 @@ struct HeadLoss {
       }
     }
   }
-  static kernels::CrossEntropySum run(const Forward& c, std::span<const std::int32_t> targets, double seed, bool gradients) {
+  static kernels::CrossEntropySum run(const Forward& c, std::span<const std::int32_t> targets,
+                                      double seed, bool gradients) {
     const auto s = sizes(c);
     T* const dx = gradients && c.input_wants_gradient(0) ? c.saved<T>(1) : nullptr;
     A* const dw = gradients && c.parameter_wants_gradient(0) ? c.saved<A>(2) : nullptr;
@@ -122,11 +124,11 @@ struct HeadLoss {
 /// log-likelihood and the number of targets that are not `ignore`. There are no weights per token.
 ///
 /// Logits are computed, used and forgotten some rows at a time. Where gradients are recorded, the
-/// forward pass computes those that are wanted too, for the seed that the tape has then (a window sets
-/// it), and keeps them: width numbers a row and one float a weight. A backward pass that arrives with
-/// another seed computes them again, which no declared FLOPs foresee. Within a recompute segment the
-/// first run computes the loss alone, and the second all of it: keep the head out of segments.
-/// On duals it is cross_entropy(logits(x, weight), targets), logits and all.
+/// forward pass computes those that are wanted too, for the seed that the tape has then (a window
+/// sets it), and keeps them: width numbers a row and one float a weight. A backward pass that
+/// arrives with another seed computes them again, which no declared FLOPs foresee. Within a
+/// recompute segment the first run computes the loss alone, and the second all of it: keep the head
+/// out of segments. On duals it is cross_entropy(logits(x, weight), targets), logits and all.
 /// @throws ShapeError, or DataError naming the row of a target that is no class.
 template <numeric::element_type T>
 [[nodiscard]] Loss head_loss(Variable<T> x, Parameter<T> weight,

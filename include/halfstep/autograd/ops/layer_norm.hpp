@@ -31,8 +31,9 @@ struct LayerNorm {
     const Shape x = c.input_shape(0);
     for (std::size_t p = 0; p < c.parameters(); ++p) {
       if (c.parameter_info(p).elements == x.width()) continue;
-      core::fail<ShapeError>(tensor::layer_name(c.parameter_info(p)), ": input has width ", x.width(), ", '",
-                             c.parameter_info(p).name, "' has ", c.parameter_info(p).elements, " elements");
+      core::fail<ShapeError>(tensor::layer_name(c.parameter_info(p)), ": input has width ",
+                             x.width(), ", '", c.parameter_info(p).name, "' has ",
+                             c.parameter_info(p).elements, " elements");
     }
     c.output<T>(x);
     c.backward_reads({0}, {});
@@ -48,8 +49,8 @@ struct LayerNorm {
     const auto gain = c.parameter<T>(0);
     const auto run = [&](std::span<const T> bias) {
       kernels::layer_norm<T>(c.compute(), {c.input<T>(0), rows * width}, {gain.data(), width}, bias,
-                             {c.output<T>(), rows * width}, {c.saved<A>(0), rows}, {c.saved<A>(1), rows},
-                             {.eps = c.payload<Payload>().eps});
+                             {c.output<T>(), rows * width}, {c.saved<A>(0), rows},
+                             {c.saved<A>(1), rows}, {.eps = c.payload<Payload>().eps});
     };
     if (c.parameters() == 1) return run({});
     const auto bias = c.parameter<T>(1);
@@ -64,26 +65,32 @@ struct LayerNorm {
     const std::span<const A> rstd{c.saved<A>(1), rows};
     if (T* const dx = c.input_gradient<T>(0)) {
       const auto gain = c.parameter<T>(0);
-      kernels::layer_norm_backward_input<T>(c.compute(), dy, x, {gain.data(), width}, mean, rstd, {dx, rows * width});
+      kernels::layer_norm_backward_input<T>(c.compute(), dy, x, {gain.data(), width}, mean, rstd,
+                                            {dx, rows * width});
     }
     if (const auto dgain = c.parameter_gradient<A>(0)) {
-      kernels::layer_norm_backward_parameters<T>(c.compute(), dy, x, mean, rstd, {dgain.data, width}, {}, dgain.accumulate);
+      kernels::layer_norm_backward_parameters<T>(c.compute(), dy, x, mean, rstd,
+                                                 {dgain.data, width}, {}, dgain.accumulate);
     }
     if (c.parameters() == 1) return;
     if (const auto dbias = c.parameter_gradient<A>(1)) {
-      kernels::linear_backward_bias<T>(c.compute(), core::row_major(dy.data(), c.input_shape(0).rows(), c.input_shape(0).width()),
-                                       {dbias.data, width},
-                                       dbias.accumulate ? kernels::Write::accumulate : kernels::Write::overwrite);
+      kernels::linear_backward_bias<T>(
+          c.compute(),
+          core::row_major(dy.data(), c.input_shape(0).rows(), c.input_shape(0).width()),
+          {dbias.data, width},
+          dbias.accumulate ? kernels::Write::accumulate : kernels::Write::overwrite);
     }
   }
   static void infer_tangents(Infer& c) {
-    c.workspace(0, c.input_shape(0).rows() * static_cast<std::int64_t>(sizeof(detail::RowStatistics<T>)));
+    c.workspace(
+        0, c.input_shape(0).rows() * static_cast<std::int64_t>(sizeof(detail::RowStatistics<T>)));
   }
   static void forward_tangents(Forward& c) {
     const std::int64_t rows = c.input_shape(0).rows(), width = c.input_shape(0).width();
     const auto gain = c.parameter<T>(0);
     const auto run = [&](const T* bias_tangents) {
-      detail::norm_tangents<true>(c.compute(), input_duals<T>(c, 0), {gain.data(), gain.data() + width}, bias_tangents,
+      detail::norm_tangents<true>(c.compute(), input_duals<T>(c, 0),
+                                  {gain.data(), gain.data() + width}, bias_tangents,
                                   c.output<T>(0, 1), rows, width, c.payload<Payload>().eps);
     };
     if (c.parameters() == 1) return run(nullptr);
@@ -96,17 +103,19 @@ struct LayerNorm {
     const auto dy = gradient_duals<T>(c), x = input_duals<T>(c, 0);
     if (T* const dx = c.input_gradient<T>(0, 1)) {
       const auto gain = c.parameter<T>(0);
-      detail::norm_input_tangents<true>(c.compute(), dy, x, {gain.data(), gain.data() + width}, dx, rows, width, eps);
+      detail::norm_input_tangents<true>(c.compute(), dy, x, {gain.data(), gain.data() + width}, dx,
+                                        rows, width, eps);
     }
     if (const auto dgain = c.parameter_gradient<T>(0, 1)) {
-      detail::norm_gain_tangents<true>(c.compute(), dy, x, dgain.data, dgain.accumulate, rows, width, eps,
-                                       c.workspace().data());
+      detail::norm_gain_tangents<true>(c.compute(), dy, x, dgain.data, dgain.accumulate, rows,
+                                       width, eps, c.workspace().data());
     }
     if (c.parameters() == 1) return;
     if (const auto dbias = c.parameter_gradient<T>(1, 1)) {
-      kernels::linear_backward_bias<T>(c.compute(), core::row_major(dy.tangents, rows, width),
-                                       {dbias.data, static_cast<std::size_t>(width)},
-                                       dbias.accumulate ? kernels::Write::accumulate : kernels::Write::overwrite);
+      kernels::linear_backward_bias<T>(
+          c.compute(), core::row_major(dy.tangents, rows, width),
+          {dbias.data, static_cast<std::size_t>(width)},
+          dbias.accumulate ? kernels::Write::accumulate : kernels::Write::overwrite);
     }
   }
   static constexpr Op op{"layer_norm", &infer, &forward, &backward};
@@ -119,12 +128,14 @@ struct LayerNorm {
 /// A default-constructed `bias` is none.
 /// @throws ShapeError naming the layer if gain or bias does not have x's width.
 template <numeric::element_type T>
-[[nodiscard]] Variable<T> layer_norm(Variable<T> x, Parameter<T> gain, Parameter<T> bias = {}, double eps = 1e-5) {
+[[nodiscard]] Variable<T> layer_norm(Variable<T> x, Parameter<T> gain, Parameter<T> bias = {},
+                                     double eps = 1e-5) {
   using Op = autograd::ops::LayerNorm<numeric::plane_t<T>>;
   Tape& tape = autograd::tape_of(x, "layer_norm");
   const typename Op::Payload payload{eps};
-  return tape.handle<T>(bias.store == nullptr ? tape.record(autograd::op_on<T, Op>(), {x}, {gain}, payload)
-                                              : tape.record(autograd::op_on<T, Op>(), {x}, {gain, bias}, payload));
+  return tape.handle<T>(bias.store == nullptr
+                            ? tape.record(autograd::op_on<T, Op>(), {x}, {gain}, payload)
+                            : tape.record(autograd::op_on<T, Op>(), {x}, {gain, bias}, payload));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

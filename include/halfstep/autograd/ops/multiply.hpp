@@ -33,12 +33,15 @@ struct Multiply {
     const auto n = static_cast<std::size_t>(c.output_shape().elements());
     for (std::size_t i = 0; i < 2; ++i) {
       T* const out = c.input_gradient<T>(i);
-      if (out != nullptr) kernels::multiply<T>(c.compute(), {c.output_gradient<T>(), n}, {c.input<T>(1 - i), n}, {out, n});
+      if (out != nullptr)
+        kernels::multiply<T>(c.compute(), {c.output_gradient<T>(), n}, {c.input<T>(1 - i), n},
+                             {out, n});
     }
   }
   static void forward_tangents(Forward& c) {
     const auto x = input_duals<T>(c, 0), y = input_duals<T>(c, 1);
-    write_tangents(c.compute(), c.output_shape().elements(), c.output<T>(0, 1), [=](std::int64_t i) { return x[i] * y[i]; });
+    write_tangents(c.compute(), c.output_shape().elements(), c.output<T>(0, 1),
+                   [=](std::int64_t i) { return x[i] * y[i]; });
   }
   static void backward_tangents(Backward& c) {
     const auto dz = gradient_duals<T>(c);
@@ -46,7 +49,8 @@ struct Multiply {
       const auto other = input_duals<T>(c, 1 - i);
       T* const out = c.input_gradient<T>(i, 1);
       if (out == nullptr) continue;
-      write_tangents(c.compute(), c.output_shape().elements(), out, [=](std::int64_t j) { return dz[j] * other[j]; });
+      write_tangents(c.compute(), c.output_shape().elements(), out,
+                     [=](std::int64_t j) { return dz[j] * other[j]; });
     }
   }
   static constexpr Op op{"multiply", &infer, &forward, &backward};
@@ -56,8 +60,10 @@ struct Multiply {
 /// x * y, rounded once to T. @throws ShapeError if the shapes differ.
 template <numeric::element_type T>
 [[nodiscard]] Variable<T> operator*(Variable<T> x, Variable<T> y) {
-  return autograd::tape_of(x, "multiply").template handle<T>(
-      x.tape->record(autograd::op_on<T, autograd::ops::Multiply<numeric::plane_t<T>>>(), {x, y}, {}, autograd::NoPayload{}));
+  return autograd::tape_of(x, "multiply")
+      .template handle<T>(
+          x.tape->record(autograd::op_on<T, autograd::ops::Multiply<numeric::plane_t<T>>>(), {x, y},
+                         {}, autograd::NoPayload{}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

@@ -31,13 +31,15 @@ struct SquaredError {
   static void infer(Infer& c) {
     const Shape y = c.input_shape(0);
     if (y.elements() != c.payload<Payload>().count) {
-      core::fail<ShapeError>("squared_error: ", c.payload<Payload>().count, " targets for an output of shape ", to_string(y),
-                             ", which has ", y.elements(), " elements");
+      core::fail<ShapeError>("squared_error: ", c.payload<Payload>().count,
+                             " targets for an output of shape ", to_string(y), ", which has ",
+                             y.elements(), " elements");
     }
     c.output<double>({});
     c.backward_reads({0}, {});
     c.save<A>(y.elements());
-    c.workspace(kernels::squared_error_blocks(y.elements()) * static_cast<std::int64_t>(sizeof(double)), 0);
+    c.workspace(
+        kernels::squared_error_blocks(y.elements()) * static_cast<std::int64_t>(sizeof(double)), 0);
     const auto n = static_cast<double>(y.elements());
     c.flops(3.0 * n, 3.0 * n);
   }
@@ -48,7 +50,8 @@ struct SquaredError {
     numeric::convert(c.compute(), std::span<const float>(p.targets, n), std::span<A>(targets, n));
     const auto bytes = c.workspace();
     *c.output<double>() = kernels::squared_error<T>(c.compute(), {c.input<T>(0), n}, {targets, n},
-                                                    {reinterpret_cast<double*>(bytes.data()), bytes.size() / sizeof(double)})
+                                                    {reinterpret_cast<double*>(bytes.data()),
+                                                     bytes.size() / sizeof(double)})
                               .sum;
   }
   static void backward(Backward& c) {
@@ -63,7 +66,8 @@ struct SquaredError {
     T* const out = c.input_gradient<T>(0, plane);
     if (out == nullptr) return;
     const auto n = static_cast<std::size_t>(c.payload<Payload>().count);
-    kernels::scale<T>(c.compute(), {c.input<T>(0, 1), n}, static_cast<T>(2.0 * *c.output_gradient<double>()), {out, n});
+    kernels::scale<T>(c.compute(), {c.input<T>(0, 1), n},
+                      static_cast<T>(2.0 * *c.output_gradient<double>()), {out, n});
   }
   static constexpr Op op{"squared_error", &infer, &forward, &backward};
 };
@@ -76,7 +80,8 @@ template <numeric::element_type T>
   using Op = autograd::ops::SquaredError<numeric::plane_t<T>>;
   Tape& tape = autograd::tape_of(output, "squared_error");
   const auto count = static_cast<std::int64_t>(targets.size());
-  const auto id = tape.record(autograd::op_on<T, Op>(), {output}, {}, typename Op::Payload{targets.data(), count});
+  const auto id = tape.record(autograd::op_on<T, Op>(), {output}, {},
+                              typename Op::Payload{targets.data(), count});
   const auto loss = tape.handle<double>(id);
   return {loss, tape.dry() ? 0.0 : loss.value()[0], static_cast<double>(count)};
 }

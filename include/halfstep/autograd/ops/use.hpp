@@ -33,7 +33,8 @@ struct Use {
   static void forward_plane(Forward& c, int plane) {
     const auto values = c.parameter<T>(0);
     const std::int64_t n = c.output_shape().elements();
-    std::memcpy(c.output<T>(0, plane), values.data() + plane * n, static_cast<std::size_t>(n) * sizeof(T));
+    std::memcpy(c.output<T>(0, plane), values.data() + plane * n,
+                static_cast<std::size_t>(n) * sizeof(T));
   }
   static void backward_plane(Backward& c, int plane) {
     const auto target = c.parameter_gradient<A>(0, plane);
@@ -49,7 +50,8 @@ struct Use {
 /// The parameter's values as a variable of its shape; its gradient is that variable's.
 template <numeric::element_type T>
 [[nodiscard]] Variable<T> use(Tape& tape, Parameter<T> parameter) {
-  return tape.handle<T>(tape.record(autograd::op_on<T, autograd::ops::Use<numeric::plane_t<T>>>(), {}, {parameter}, autograd::NoPayload{}));
+  return tape.handle<T>(tape.record(autograd::op_on<T, autograd::ops::Use<numeric::plane_t<T>>>(),
+                                    {}, {parameter}, autograd::NoPayload{}));
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

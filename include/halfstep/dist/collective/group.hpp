@@ -84,13 +84,14 @@ class Group {
               std::int64_t count, std::uint64_t cut, std::span<const std::byte> data = {})
         : group_(group),
           label_(dist::label(name, format, detail, group.transport_.begin(name), count, cut)),
+          counted_(group.number_of(label_)),
           before_(group.traffic()) {
       if (SharedMemory* const shared = group.transport_.shared()) shared->post(label_, data);
     }
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
     ~Operation() {
-      CollectiveTraffic& counted = group_.of(label_);
+      CollectiveTraffic& counted = group_.collectives_[counted_];
       ++counted.calls;
       counted.traffic += group_.traffic() - before_;
       group_.transport_.end();
@@ -100,6 +101,7 @@ class Group {
    private:
     Group& group_;
     Label label_;
+    std::size_t counted_;  // in collectives_; found here, since a destructor may not throw
     Traffic before_;
   };
 
@@ -110,11 +112,13 @@ class Group {
   }
 
  private:
-  [[nodiscard]] CollectiveTraffic& of(const Label& label) {
-    for (CollectiveTraffic& one : collectives_) {
-      if (one.operation == label.operation && one.format == label.format) return one;
+  [[nodiscard]] std::size_t number_of(const Label& label) {
+    for (std::size_t i = 0; i < collectives_.size(); ++i) {
+      if (collectives_[i].operation == label.operation && collectives_[i].format == label.format)
+        return i;
     }
-    return collectives_.emplace_back(CollectiveTraffic{label.operation, label.format, 0, {}});
+    collectives_.push_back({label.operation, label.format, 0, {}});
+    return collectives_.size() - 1;
   }
 
   Transport& transport_;

@@ -39,8 +39,8 @@ namespace halfstep::inline HALFSTEP_CONFIG::dist {
 ///   whole.drop();
 ///
 /// Tensors are shown in the order of their names. What all ranks hold alike, and scalars, are taken
-/// from rank 0, and given to all; of scalars every rank has to have as many, in one order. Group and
-/// part must outlive it.
+/// from rank 0, and given to all; of scalars every rank has to have as many, in one order. Group
+/// and part must outlive it.
 ///
 /// Memory between gather and drop: a copy of the whole state on rank 0; while tensors travel, one
 /// of the largest on the others, and in scatter a copy of what each holds. In a group of one:
@@ -200,7 +200,8 @@ class WholeState {
 
   void require_gathered(std::string_view what) const {
     if (!gathered_) {
-      core::fail<StateError>("WholeState::", what, ": nothing is gathered. Call gather on all ranks ",
+      core::fail<StateError>("WholeState::", what,
+                             ": nothing is gathered. Call gather on all ranks ",
                              "before, and drop after.");
     }
   }
@@ -232,8 +233,8 @@ class WholeState {
           whole.shape = line.shape;
           whole.counts.resize(static_cast<std::size_t>(group_.size()));
         } else if (whole.dtype != line.dtype || whole.shape != line.shape) {
-          core::fail<StateError>("WholeState: '", name, "' is ", numeric::to_string(line.dtype), ' ',
-                                 to_string(line.shape), " on rank ", rank, ", but ",
+          core::fail<StateError>("WholeState: '", name, "' is ", numeric::to_string(line.dtype),
+                                 ' ', to_string(line.shape), " on rank ", rank, ", but ",
                                  numeric::to_string(whole.dtype), ' ', to_string(whole.shape),
                                  " before. Do all ranks have the same model?");
         }
@@ -248,7 +249,8 @@ class WholeState {
           whole.shape.elements() * static_cast<std::int64_t>(numeric::size_of(whole.dtype));
       if ((whole.held == wanted && whole.in_order) || whole.counts.front() == wanted) continue;
       core::fail<StateError>("WholeState: of '", name, "' the ranks hold ", whole.held, " of ",
-                             wanted, " bytes", whole.in_order ? "" : ", not one part after the other",
+                             wanted, " bytes",
+                             whole.in_order ? "" : ", not one part after the other",
                              ". Do all of them visit the same state?");
     }
   }

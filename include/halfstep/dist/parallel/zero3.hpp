@@ -39,7 +39,7 @@ class GatheringStore final : public tensor::Store<T> {
 
   [[nodiscard]] const T* acquire(ParameterId id) override {
     Gathered& one = gathered_[id.index];
-    if (one.users++ == 0) {
+    if (one.users == 0) {
       const auto& info = parameters_.info(id);
       one.block = arena_.allocate(info.elements * std::int64_t{sizeof(T)}, core::Category::weights);
       const std::span<T> values(data(one), static_cast<std::size_t>(info.elements));
@@ -47,6 +47,7 @@ class GatheringStore final : public tensor::Store<T> {
                     shards_.counts_within({info.offset, info.offset + info.elements}));
       elements_ += info.elements;
     }
+    ++one.users;  // not of one whose gathering threw
     return data(one);
   }
   void release(ParameterId id) override {
