@@ -74,7 +74,8 @@ int run(int argc, char** argv) {
   app.footer(
       "exit codes: 0 done; 1 the run failed (non-finite loss, full disk, no memory, a target that leaked);\n"
       "2 the command line or the input cannot be used; 130 after SIGINT and 143 after SIGTERM, with a checkpoint\n"
-      "written for --resume; a second signal ends the program at once, without. Results in --out change only\n"
+      "written for --resume; a second signal ends the program at once, without; of several ranks, where one was\n"
+      "killed, 128 and its signal. Results in --out change only\n"
       "on 0, or if the target leaked or the report could not be written; checkpoints stay.");
   app.set_version_flag("--version", HALFSTEP_VERSION);
   Command train(app, "train", "trains; writes weights, tokenizer, metrics and summary to --out",

@@ -6,11 +6,13 @@
 #include <bit>
 #include <charconv>
 #include <optional>
+#include <set>
 #include <type_traits>
 
 #include <nlohmann/json.hpp>
 
 #include <halfstep/core/file.hpp>
+#include <halfstep/core/pool.hpp>
 #include <halfstep/core/views.hpp>
 #include <halfstep/dist/collective/all_reduce.hpp>
 #include <halfstep/dist/transport/launch.hpp>
@@ -209,8 +211,16 @@ void apply_preset(Options& o, std::string_view name) {
 
 Json parse_object(std::string_view text, std::string_view source) {
   Json json;
+  // A parser keeps the last of equal keys and says nothing of the others.
+  std::set<std::string> seen;
+  const auto once = [&](int depth, Json::parse_event_t event, const Json& key) {
+    if (depth == 1 && event == Json::parse_event_t::key && !seen.insert(key.get<std::string>()).second) {
+      core::fail<OptionError>("'", key.get<std::string>(), "' is twice in '", source, "'. Leave one of them out.");
+    }
+    return true;
+  };
   try {
-    json = Json::parse(text);
+    json = Json::parse(text, once);
   } catch (const Json::exception& error) {
     core::fail<FileError>("'", source, "' is not JSON: ", error.what());
   }
@@ -248,6 +258,11 @@ void require(bool good, std::string_view name, const auto& value, std::string_vi
   if (!good) core::fail<OptionError>("--", name, " is ", value, "; wanted ", wanted);
 }
 
+void check_threads(int threads) {
+  require(threads >= 0 && threads <= core::ThreadPool::max_threads, "threads", threads,
+          core::text("0 to ", core::ThreadPool::max_threads));
+}
+
 /// What several ranks need, and what of the rest they cannot do.
 void check_ranks(const Options& o) {
   namespace dist = halfstep::dist;
@@ -255,7 +270,7 @@ void check_ranks(const Options& o) {
           o.ranks, core::text("a power of two from 1 to ", dist::max_ranks, ": others would not give the bits of one process"));
   require(o.zero >= 0 && o.zero <= 3, "zero", o.zero, "0, 1, 2 or 3");
   require(o.bucket >= 4, "bucket", o.bucket, "at least the 4 bytes of one gradient");
-  require(o.threads >= 0, "threads", o.threads, "0 or more");
+  check_threads(o.threads);
   const auto transport = dist::transport_kind(o.transport);
   const auto algorithm = dist::algorithm(o.algorithm);
   if (o.accumulate % o.ranks != 0) {
@@ -320,6 +335,9 @@ void check(const Options& o) {
           "char or byte, or, where --data is files of tokens, llmc, uint16 or uint32");
   require(o.vocabulary == 0 || (o.vocabulary > 0 && reads_shards(o)), "vocabulary", o.vocabulary,
           "0, or, where --data is files of tokens, what is above them all");
+  const std::vector<std::string> files = shard_files(o);
+  require(!reads_shards(o) || o.data.empty() || std::find(files.begin(), files.end(), "") == files.end(), "data",
+          core::text("'", o.data, "'"), "a name before and behind each comma");
   require(o.order == "random" || o.order == "epochs", "order", o.order, "random or epochs");
   require(o.ema >= 0.0 && o.ema < 1.0, "ema", o.ema, "a share in [0, 1)");
   require(o.format == "float" || o.format == "bf16" || o.format == "fp16", "format", o.format,
@@ -333,11 +351,17 @@ void check(const Options& o) {
     core::fail<OptionError>("--batch ", o.batch, " x --context ", o.context, " x --accumulate ", o.accumulate,
                             " are ", tokens, " tokens an update; wanted less than 2^31. Lower one of them.");
   }
+  const double weights = 12.0 * o.layers * o.width * o.width + static_cast<double>(o.context) * o.width;
+  if (weights >= 0x1p40) {
+    core::fail<OptionError>("--layers ", o.layers, " of --width ", o.width, " are ", weights,
+                            " parameters; wanted less than 2^40. Lower one of them.");
+  }
   if (o.width % o.heads != 0) {
+    const std::int64_t below = o.width / o.heads;
     core::fail<OptionError>("--width ", o.width, " does not divide into --heads ", o.heads,
                             ". Choose a multiple of the heads as width: ",
-                            std::max(1, o.width / o.heads) * o.heads, " or ",
-                            (o.width / o.heads + 1) * o.heads, " for instance.");
+                            std::max<std::int64_t>(1, below) * o.heads, " or ",
+                            std::max<std::int64_t>(2, below + 1) * o.heads, " for instance.");
   }
 }
 
@@ -481,7 +505,8 @@ ReadOptions resolve_read(std::span<const Given> flags, std::span<const Field<Rea
   require(options.top_k >= 0, "top-k", options.top_k, "0 or more");
   require(options.top_p > 0.0 && options.top_p <= 1.0, "top-p", options.top_p, "a share in (0, 1]");
   require(options.temperature >= 0.0F && options.temperature < 1e30F, "temperature",
-          options.temperature, "0 or more");
+          options.temperature, "0 or more, and less than 1e30");
+  check_threads(options.threads);
   if (options.out.empty()) {
     core::fail<OptionError>("which run? Give --out DIR, the directory that train wrote");
   }

@@ -92,10 +92,11 @@ void evaluate(const ReadOptions& read) {
 void sample(const ReadOptions& read) {
   const Run run = open_run(read.out, read.average);
   halfstep::Runtime runtime({.threads = read.threads, .seed = run.options.seed});
-  print(read.prompt);
+  bool begun = false;  // a prompt that is refused is not written
   static_cast<void>(halfstep::with_format(run.options.format, [&]<class T> {
     return sample_model<T>(run.options, runtime, run.tokenizer, read, run.weights,
-                           [](std::string_view piece) {
+                           [&](std::string_view piece) {
+                             if (!std::exchange(begun, true)) print(read.prompt);
                              std::fwrite(piece.data(), 1, piece.size(), stdout);
                              std::fflush(stdout);
                            });

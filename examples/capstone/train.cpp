@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <bit>
 #include <csignal>
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include <halfstep/core/file.hpp>
@@ -41,14 +43,17 @@ void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), s
 
 /// What the directory will hold: weights, checkpoints, and a bound for the rest.
 std::uintmax_t expected_bytes(const Options& options, std::int64_t parameters) {
-  const std::uintmax_t element = options.format == "float" ? 4 : 2;
-  const std::uintmax_t average = options.ema > 0.0 ? 4 : 0;
-  const std::uintmax_t state = element + 8 + (element == 2 ? 4 : 0) + average;  // with two moments and masters
-  // Those that stay, the best, and the one being written.
-  const auto checkpoints = options.checkpoint_every > 0 ? static_cast<std::uintmax_t>(options.keep) + 2 : 1U;
-  const auto lines = static_cast<std::uintmax_t>(options.steps);
-  return static_cast<std::uintmax_t>(parameters) * (2 * element + checkpoints * state) + 800 * lines +
-         (std::uintmax_t{1} << 17);
+  const int element = options.format == "float" ? 4 : 2;
+  const int average = options.ema > 0.0 ? 4 : 0;
+  const int state = element + 8 + (element == 2 ? 4 : 0) + average;  // with two moments and masters
+  // Those that stay, the best, and the one being written. In double: no option is too large for it.
+  const double checkpoints =
+      options.checkpoint_every > 0
+          ? 2.0 + static_cast<double>(std::min<std::int64_t>(options.keep, options.steps / options.checkpoint_every))
+          : 1.0;
+  const double bytes = static_cast<double>(parameters) * (2 * element + checkpoints * state) +
+                       800.0 * static_cast<double>(options.steps) + 0x1p17;
+  return static_cast<std::uintmax_t>(std::min(bytes, 0x1p63));
 }
 
 std::string name_of(int signal) { return signal == SIGINT ? "SIGINT" : "SIGTERM"; }
@@ -209,9 +214,24 @@ void train_first(const Options& options, bool resume, const Dataset& dataset, ha
     }
   } catch (const halfstep::PeerError&) {
     throw;
+  } catch (const halfstep::OptionError&) {
+    throw;  // a budget that nothing fits into, say: the command line's
   } catch (const halfstep::Error& error) {
     throw RunFailed(error.what());
   }
+}
+
+/// What is no file, a pipe say, gives its bytes to the first that reads it.
+void require_readable_by_all(const Options& options) {
+  std::error_code unknown;
+  const auto type = std::filesystem::status(options.data, unknown).type();
+  if (options.ranks == 1 || reads_shards(options) || options.data == "grammar" ||
+      type == std::filesystem::file_type::regular || type == std::filesystem::file_type::directory ||
+      type == std::filesystem::file_type::not_found) {
+    return;
+  }
+  core::fail<halfstep::OptionError>("--data '", options.data, "' is no regular file, and each of --ranks ", options.ranks,
+                                    " reads it. Put the text into a file.");
 }
 
 int train_rank(const Options& options, bool resume, const Dataset& dataset, const dist::Rank& rank) {
@@ -234,6 +254,8 @@ int train_rank(const Options& options, bool resume, const Dataset& dataset, cons
     return run();
   } catch (const halfstep::NumericError&) {
     return 0;  // all ranks come to it, and rank 0 says so
+  } catch (const halfstep::OptionError&) {
+    return 0;  // so too
   }
 }
 
@@ -243,13 +265,15 @@ int train(const Options& options, bool resume) {
   listen_for_signals();
   // Everything that can be found wrong with the input is, before the directory is touched.
   static_cast<void>(loss_scale_of(options));
+  require_readable_by_all(options);
   const Dataset dataset = load_dataset(options);
   const std::int64_t parameters = count_parameters(options, dataset.text.vocabulary());
-  return dist::launch({.ranks = options.ranks,
-                       .transport = dist::transport_kind(options.transport),
-                       .threads = options.threads,
-                       .arena_bytes = arena_bytes(options, parameters)},
-                      [&](const dist::Rank& rank) { return train_rank(options, resume, dataset, rank); });
+  const int code = dist::launch({.ranks = options.ranks,
+                                 .transport = dist::transport_kind(options.transport),
+                                 .threads = options.threads,
+                                 .arena_bytes = arena_bytes(options, parameters)},
+                                [&](const dist::Rank& rank) { return train_rank(options, resume, dataset, rank); });
+  return code == dist::failed_rank_code ? 1 : code;
 }
 
 }  // namespace capstone

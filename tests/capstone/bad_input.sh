@@ -57,6 +57,8 @@ case $case in
     : > "$work/empty.txt"
     refuses 2 "is empty" "Give a file with text" -- train --data "$work/empty.txt" --out "$out"
     refuses 2 "give --data FILE" -- train --out "$out"
+    refuses 2 "is no regular file" "each of --ranks 2" -- $(train "$out") --data /dev/null --ranks 2 --accumulate 2
+    refuses 2 "a name before and behind each comma" -- $(train "$out") --tokenizer llmc --data "$work/empty.txt,"
     ;;
   missing_data)
     refuses 2 "no-such-file.txt" "Is the path right?" -- train --data "$work/no-such-file.txt" --out "$out"
@@ -76,6 +78,7 @@ case $case in
     out=$work/run
     refuses 2 "U+e9" "byte 12" "not one of the" -- eval --out "$work/run" --data "$work/foreign.txt"
     refuses 2 "U+e9" -- sample --out "$work/run" --prompt "$(printf '\303\251')"
+    [ ! -s "$work/stdout" ] || fail "the prompt that is refused was written"
     # A tokenizer with one symbol more than the weights know.
     sed -i 's/^\(halfstep-tokenizer 1 [a-z_]* \)\(.*\)$/\1\2/' "$work/run/tokenizer.txt"
     count=$(sed -n '1s/.* //p' "$work/run/tokenizer.txt")
@@ -124,6 +127,8 @@ case $case in
       --config "$work/config.json"
     echo '{"width": "wide"}' > "$work/config.json"
     refuses 2 "'width'" "wanted a number" -- train --data "$work/text.txt" --out "$out" --config "$work/config.json"
+    echo '{"width": 16, "width": 32}' > "$work/config.json"
+    refuses 2 "'width' is twice in" -- train --data "$work/text.txt" --out "$out" --config "$work/config.json"
     echo '{"steps": 1.5}' > "$work/config.json"
     refuses 2 "'steps'" "whole number" -- train --data "$work/text.txt" --out "$out" --config "$work/config.json"
     ;;
@@ -160,6 +165,13 @@ case $case in
     refuses 2 "--dropout is 1" "[0, 1)" -- train --data "$work/text.txt" --out "$out" --dropout 1
     refuses 2 "--layers is '99999999999'" "out of range" -- train --data "$work/text.txt" --out "$out" \
       --layers 99999999999
+    # Nothing is computed of an option in numbers that cannot hold it.
+    refuses 2 "--width 2147483647" "parameters" -- train --data "$work/text.txt" --out "$out" --width 2147483647
+    refuses 2 "--heads 2147483647" "2147483647 or 4294967294" -- train --data "$work/text.txt" --out "$out" --heads 2147483647
+    refuses 2 "room for" "Free some space" -- $(train "$out") --steps 9223372036854775807
+    refuses 2 "--threads is 1025" "0 to 1024" -- $(train "$out") --threads 1025 --ranks 2 --accumulate 2
+    refuses 2 "nothing fits into 1 bytes" -- $(train "$out") --recompute budget:1
+    refuses 2 "nothing fits into 1 bytes" -- $(train "$out") --recompute budget:1 --ranks 2 --accumulate 2
     refuses 2 "--recompute" "from 1 to the 4 layers" -- train --data "$work/text.txt" --out "$out" \
       --recompute segments:5
     ;;

@@ -202,6 +202,25 @@ case $case in
     grep -q "to go on: capstone train --resume" "$work/stopped.log" || fail "SIGTERM: $(cat "$work/stopped.log")"
     ls -d "$work"/stopped/checkpoints/iteration_* > /dev/null || fail "SIGTERM: no checkpoint"
     ;;
+  signals)
+    # A signal that a rank had before, and one that reaches ranks twice, by their group and by their
+    # launcher, are one wish to stop: a checkpoint is written.
+    start rank --ranks 4 --zero 1
+    set -- $(children_of $started)
+    kill -TERM $3
+    sleep 0.3
+    runs $started || fail "a signal to rank 2 ended the run: $(cat "$work/rank.log")"
+    kill -TERM $started
+    wait $started
+    code=$?
+    [ $code -eq 143 ] && ls -d "$work"/rank/checkpoints/iteration_* > /dev/null || fail "code $code: $(cat "$work/rank.log")"
+    start group --ranks 4 --transport pipe
+    set -- $(children_of $started)
+    kill -TERM "$@" $started
+    wait $started
+    code=$?
+    [ $code -eq 143 ] && ls -d "$work"/group/checkpoints/iteration_* > /dev/null || fail "code $code: $(cat "$work/group.log")"
+    ;;
   killed)
     ls /dev/shm > "$work/shm-before"
     for transport in shm pipe; do

@@ -190,6 +190,10 @@ TEST_F(ShardFiles, ThatCannotBeUsedAreNamedWithWhatIsWrong) {
                 (void)Shards(std::vector{at("good"), at("good")});
               }),
               HasSubstr("named twice"));
+  EXPECT_THAT(message<OptionError>([&] {
+                (void)Shards(std::vector{at("good"), at("./good")});
+              }),
+              HasSubstr("by another path"));
   EXPECT_THAT(message<OptionError>([&] { (void)Shards(std::vector<std::string>{}); }),
               HasSubstr("no file"));
   const Shards shards({at("good")});

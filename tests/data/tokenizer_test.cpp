@@ -166,6 +166,7 @@ TEST(TokenizerNumbers, AreTheirOwnTextAndSurviveARoundTrip) {
   EXPECT_SAYS(message<DataError>([&] { (void)tokenizer.encode("1 x"); }), "no token number at byte 2");
   EXPECT_SAYS(message<DataError>([&] { (void)tokenizer.encode("-1"); }), "no token number at byte 0");
   EXPECT_SAYS(message<OptionError>([] { (void)Tokenizer::numbers(0); }), "a vocabulary of 0");
+  EXPECT_SAYS(message<OptionError>([] { (void)Tokenizer::numbers((1 << 24) + 1); }), "of another width");
   EXPECT_SAYS(message<FileError>([] { (void)Tokenizer::parse("halfstep-tokenizer 1 number 2\n0\n5\n"); }),
               "number 1 is missing");
 }

@@ -72,13 +72,18 @@ class Mapping {
                             ". Give a file of tokens.");
     }
     size_ = static_cast<std::size_t>(status.st_size);
+    device_ = status.st_dev;
+    inode_ = status.st_ino;
     address_ = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.get(), 0);
     if (address_ == MAP_FAILED) {
       core::fail<FileError>("Shards: cannot map '", path, "': ", core::detail::cause(errno));
     }
   }
   Mapping(Mapping&& other) noexcept
-      : address_(std::exchange(other.address_, MAP_FAILED)), size_(other.size_) {}
+      : address_(std::exchange(other.address_, MAP_FAILED)),
+        size_(other.size_),
+        device_(other.device_),
+        inode_(other.inode_) {}
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   Mapping& operator=(Mapping&&) = delete;
@@ -87,10 +92,16 @@ class Mapping {
   }
   [[nodiscard]] const std::byte* data() const { return static_cast<const std::byte*>(address_); }
   [[nodiscard]] std::size_t size() const { return size_; }
+  /// Whether both are one file, by whatever names.
+  [[nodiscard]] bool same_file(const Mapping& other) const {
+    return device_ == other.device_ && inode_ == other.inode_;
+  }
 
  private:
   void* address_;
   std::size_t size_;
+  dev_t device_;
+  ino_t inode_;
 };
 
 template <class N>
@@ -125,13 +136,8 @@ class Shards {
                               options.vocabulary,
                               "; wanted a share in [0, 1) and a number of at least 0");
     }
-    for (std::size_t i = 0; i < paths.size(); ++i) {
-      const auto here = paths.begin() + static_cast<std::ptrdiff_t>(i);
-      if (std::find(paths.begin(), here, *here) != here) {
-        core::fail<OptionError>("Shards: '", paths[i], "' is named twice");
-      }
-      add(paths[i]);
-    }
+    for (const std::string& path : paths)
+      add(path);
     if (options_.vocabulary == 0) options_.vocabulary = static_cast<int>(largest_) + 1;
     const std::size_t total = parts_.back().first + parts_.back().count;
     crops_ = {"Shards", total, options.held_out, options.seed, options.order};
@@ -214,6 +220,10 @@ class Shards {
 
   void add(const std::string& path) {
     Part part{detail::Mapping(path)};
+    for (const Part& other : parts_) {
+      if (!part.file.same_file(other.file)) continue;
+      core::fail<OptionError>("Shards: '", path, "' is named twice, perhaps by another path");
+    }
     const std::size_t size = part.file.size();
     std::optional<std::size_t> said;  // by the header
     if (options_.format == ShardFormat::llm_c) {

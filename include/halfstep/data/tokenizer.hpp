@@ -63,11 +63,12 @@ class Tokenizer {
     return {unit, std::move(symbols)};
   }
 
-  /// Token i is the number i, in decimal. @throws OptionError unless 1 <= vocabulary <= 2^30.
+  /// Token i is the number i, in decimal. @throws OptionError unless 1 <= vocabulary <= 2^24.
   [[nodiscard]] static Tokenizer numbers(int vocabulary) {
-    if (vocabulary < 1 || vocabulary > 1 << 30) {
+    if (vocabulary < 1 || vocabulary > 1 << 24) {
       core::fail<OptionError>("Tokenizer::numbers: a vocabulary of ", vocabulary,
-                              "; wanted 1 to 2^30");
+                              "; wanted 1 to 2^24. Are the tokens of another width than they were "
+                              "read with?");
     }
     std::vector<char32_t> symbols(static_cast<std::size_t>(vocabulary));
     for (std::size_t i = 0; i < symbols.size(); ++i)
@@ -175,7 +176,7 @@ class Tokenizer {
     if (!head.starts_with(name_of(unit))) bad("the unit is neither byte nor code_point nor number");
     head.remove_prefix(name_of(unit).size());
     std::uint32_t count = 0;
-    const char32_t limit = unit == Unit::byte ? 0x100 : unit == Unit::number ? 1 << 30 : 0x110000;
+    const char32_t limit = unit == Unit::byte ? 0x100 : unit == Unit::number ? 1 << 24 : 0x110000;
     if (!number(head, 10, count) || count == 0 || count > limit) {
       bad("'", head, "' is no count of symbols");
     }

@@ -89,8 +89,10 @@ class Progress {
 
   void evaluation(const EvaluationInfo& info) {
     note(core::text("held out after ", info.iteration, ": ",
-                    fixed_text(info.evaluation.nats_per_token(), 4), " nats a token, ",
-                    fixed_text(info.evaluation.bits_per_byte(), 4), " bits a byte"));
+                    fixed_text(info.evaluation.nats_per_token(), 4), " nats a token",
+                    info.evaluation.bytes > 0
+                        ? core::text(", ", fixed_text(info.evaluation.bits_per_byte(), 4), " bits a byte")
+                        : std::string()));
   }
 
   /// Ends the refreshing line, so that what follows starts on its own. Called by the destructor.

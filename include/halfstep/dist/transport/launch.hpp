@@ -386,7 +386,7 @@ template <class Body>
   }
   const int threads =
       options.threads > 0 ? options.threads : std::max(1, available.threads / options.ranks);
-  const bool crowded = options.ranks * threads > available.threads;
+  const bool crowded = threads > available.threads / options.ranks;  // no product: it may not fit
   if (options.ranks > 1 && options.transport != TransportKind::threads) {
     return detail::launch_processes(options, threads, crowded);
   }
