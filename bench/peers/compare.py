@@ -172,6 +172,9 @@ def main():
     parser.add_argument("--report-anyway", action="store_true")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
+    only = options.only.split(",")
+    if options.write and len(only) < 3:
+        parser.error("--write replaces all tables: leave --only out")
     environment, note = settle()
     cpu = next((line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
                 if line.startswith("model name")), platform.machine())
@@ -180,7 +183,6 @@ def main():
     lines = [f"Taken {datetime.date.today()} on {len(os.sched_getaffinity(0))} cores of {cpu}, {compiler}, load {load:.1f} "
              f"before. {note}. {options.rounds} rounds by turns; medians, with the range; percent of the step's time.", ""]
     print(lines[0], flush=True)
-    only = options.only.split(",")
     if "steps" in only:
         lines += step_table(options.build, environment, options.rounds, options.sizes.split(","), options.report_anyway) + [""]
     if "recompute" in only:
