@@ -37,28 +37,15 @@
 #include <halfstep/autograd/ops/use.hpp>
 #include <halfstep/nn/gpt.hpp>
 
+#include "op_inputs.hpp"
+
 namespace hs = halfstep;
 
 namespace {
 
-// Parameters that stand for an op's inputs: x, y of one shape; w [o, i], b and c [o].
-template <class T>
-struct Inputs {
-  hs::Parameter<T> x, y, w, b, c;
-  Inputs(hs::Scope<T> s, hs::Shape shape, std::int64_t out)
-      : x(s.add("x", shape, hs::Role::weight, hs::Init::normal(1.0F))),
-        y(s.add("y", shape, hs::Role::weight, hs::Init::normal(1.0F))),
-        w(s.add("w", {out, shape.width()}, hs::Role::weight, hs::Init::normal(0.7F))),
-        b(s.add("b", {out}, hs::Role::bias, hs::Init::normal(0.7F))),
-        c(s.add("c", {out}, hs::Role::bias, hs::Init::normal(0.7F))) {}
-};
+using op_inputs::Inputs;
+using op_inputs::numbers;
 
-std::vector<float> numbers(std::int64_t count) {
-  std::vector<float> out;
-  for (std::int64_t i = 0; i < count; ++i)
-    out.push_back(static_cast<float>((i * 37 + 11) % 23) / 8.0F - 1.3F);
-  return out;
-}
 const std::vector<std::int32_t> tokens{0, 3, 3, 1, 6, 0, 3, 2, 5, 4};
 const std::vector<std::int32_t> targets{2, 0, -1, 6, 1, 2, 2, -1, 3, 5};
 

@@ -31,6 +31,8 @@
 #include <halfstep/autograd/ops/squared_error.hpp>
 #include <halfstep/autograd/ops/use.hpp>
 
+#include "op_inputs.hpp"
+
 namespace hs = halfstep;
 namespace ops = hs::autograd::ops;
 using hs::autograd::NoPayload;
@@ -111,25 +113,9 @@ Result mutant(hs::Tape& t, std::initializer_list<hs::AnyVariable> inputs,
   return t.handle<double>(t.record(Mutant<Real>::op, inputs, parameters, payload));
 }
 
-// Parameters that stand for an op's inputs: x, y of one shape; w [o, i], b and c [o].
-template <class T>
-struct Inputs {
-  hs::Parameter<T> x, y, w, b, c;
-  Inputs(hs::Scope<T> s, hs::Shape shape, std::int64_t out)
-      : x(s.add("x", shape, hs::Role::weight, hs::Init::normal(1.0F))),
-        y(s.add("y", shape, hs::Role::weight, hs::Init::normal(1.0F))),
-        w(s.add("w", {out, shape.width()}, hs::Role::weight, hs::Init::normal(0.7F))),
-        b(s.add("b", {out}, hs::Role::bias, hs::Init::normal(0.7F))),
-        c(s.add("c", {out}, hs::Role::bias, hs::Init::normal(0.7F))) {}
-};
+using op_inputs::Inputs;
+using op_inputs::numbers;
 using Model = Inputs<double>;
-
-std::vector<float> numbers(std::int64_t count) {
-  std::vector<float> out;
-  for (std::int64_t i = 0; i < count; ++i)
-    out.push_back(static_cast<float>((i * 37 + 11) % 23) / 8.0F - 1.3F);
-  return out;
-}
 hs::Loss judge(Result out) { return hs::squared_error(out, numbers(out.shape().elements())); }
 
 /// The loss whose value is already on the tape. Its count has no part in a gradient.

@@ -31,30 +31,17 @@
 #include <halfstep/autograd/ops/squared_error.hpp>
 #include <halfstep/autograd/ops/use.hpp>
 
+#include "op_inputs.hpp"
+
 namespace hs = halfstep;
 using hs::GradientReport;
 
 namespace {
 
-// Parameters that stand for an op's inputs: x, y of one shape; w [o, i], b and c [o].
-template <class T>
-struct Inputs {
-  hs::Parameter<T> x, y, w, b, c;
-  Inputs(hs::Scope<T> s, hs::Shape shape, std::int64_t out)
-      : x(s.add("x", shape, hs::Role::weight, hs::Init::normal(1.0F))),
-        y(s.add("y", shape, hs::Role::weight, hs::Init::normal(1.0F))),
-        w(s.add("w", {out, shape.width()}, hs::Role::weight, hs::Init::normal(0.7F))),
-        b(s.add("b", {out}, hs::Role::bias, hs::Init::normal(0.7F))),
-        c(s.add("c", {out}, hs::Role::bias, hs::Init::normal(0.7F))) {}
-};
+using op_inputs::Inputs;
+using op_inputs::numbers;
 using Model = Inputs<double>;
 using Result = hs::Variable<double>;
-
-std::vector<float> numbers(std::int64_t count) {
-  std::vector<float> out;
-  for (std::int64_t i = 0; i < count; ++i) out.push_back(static_cast<float>((i * 37 + 11) % 23) / 8.0F - 1.3F);
-  return out;
-}
 
 // Squares against fixed targets, so that every output gradient is another number.
 hs::Loss judge(Result out) { return hs::squared_error(out, numbers(out.shape().elements())); }
