@@ -3,6 +3,7 @@
 // and number of threads. Not a BLAS: no scale factors, no triangles, no batches.
 #pragma once
 
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -43,8 +44,8 @@ struct GemmPath {
   core::Isa isa;
   GemmTile tile;
   void (*pack_b)(const GemmBlock<E, C>&, std::int64_t, std::int64_t);
-  void (*tiles)(const GemmBlock<E, C>&, std::int64_t, std::int64_t, std::int64_t, std::int64_t,
-                int);
+  void (*tiles)(const GemmBlock<E, C>&, std::int64_t, std::int64_t, std::int64_t, std::int64_t, int,
+                bool);
 };
 
 template <class E, class C>
@@ -92,19 +93,29 @@ void run_gemm(const core::Compute& compute, const GemmPath<E, C>& path, core::Ma
       g.b = b.block(k0, j, depth, columns);
       g.first = k0 == 0;
       g.last = k0 + depth >= k;
-      compute.share(panels, 1,
-                    [&](std::int64_t begin, std::int64_t end, int) { path.pack_b(g, begin, end); });
-      // Few strips: workers share out the columns, and each packs all of A, which is small then.
-      if (strips >= 2 * compute.threads() || strips >= panels) {
+      if (strips <= g.plan.strips && strips <= panels) {
+        // All of A fits a core's cache: workers share out the columns and pack what they multiply,
+        // a few panels at a time, so that B stays in the cache of the core that uses it.
+        std::array<bool, core::ThreadPool::max_threads> a_is_packed{};
+        const std::int64_t few = g.plan.panels_in_cache(panels);
+        compute.share(panels, few, [&](std::int64_t begin, std::int64_t end, int worker) {
+          bool& packed = a_is_packed[static_cast<std::size_t>(worker)];
+          for (; begin < end; begin += few) {
+            const std::int64_t last = std::min(begin + few, end);
+            path.pack_b(g, begin, last);
+            path.tiles(g, 0, strips, begin, last, worker, packed);
+            packed = true;
+          }
+        });
+      } else {
+        compute.share(panels, 1, [&](std::int64_t begin, std::int64_t end, int) {
+          path.pack_b(g, begin, end);
+        });
         // Not fewer strips at a time than pay for reading all of B.
         compute.share(strips, std::min<std::int64_t>(8, strips / (2 * compute.threads())),
                       [&](std::int64_t begin, std::int64_t end, int worker) {
-                        path.tiles(g, begin, end, 0, panels, worker);
+                        path.tiles(g, begin, end, 0, panels, worker, false);
                       });
-      } else {
-        compute.parallel(panels, 1, [&](std::int64_t begin, std::int64_t end, int worker) {
-          path.tiles(g, 0, strips, begin, end, worker);
-        });
       }
       k0 += depth;
     } while (k0 < k);
@@ -217,8 +228,9 @@ requires(numeric::real_element<E> &&
     core::fail<ShapeError>("gemm: rows of c are ", ldc, " elements apart, but have ", b.cols, ".");
   }
   if (options.resume && (options.accumulate || sizeof(C) == 2)) {
-    core::fail<OptionError>("gemm: resume wants C in the accumulator's type, whose chains go on, "
-                            "and no accumulate. Is C a gradient in 16 bits?");
+    core::fail<OptionError>(
+        "gemm: resume wants C in the accumulator's type, whose chains go on, "
+        "and no accumulate. Is C a gradient in 16 bits?");
   }
   const std::int64_t bytes = gemm_workspace<E>(compute, a.rows, b.cols, a.cols);
   if (std::ssize(workspace) < bytes) {

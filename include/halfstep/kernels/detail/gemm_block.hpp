@@ -24,6 +24,8 @@ struct GemmTile {
 inline constexpr std::int64_t gemm_depth = 2048;
 inline constexpr std::int64_t gemm_a_block = std::int64_t{192} << 10;   ///< numbers of packed A
 inline constexpr std::int64_t gemm_b_block = std::int64_t{2048} << 10;  ///< numbers of packed B
+/// Numbers of packed B beside a block of A in a core's cache.
+inline constexpr std::int64_t gemm_few_panels = std::int64_t{128} << 10;
 
 /// The cut of one product, and the numbers (of the accumulator's type) that its workspace holds.
 struct GemmPlan {
@@ -37,6 +39,12 @@ struct GemmPlan {
   std::int64_t ranges;    ///< numbers' worth of exponent ranges, one per panel
   int threads;
 
+  /// Panels that a worker packs before it multiplies by them: half a megabyte of float, but fewer
+  /// where others would get none of that many.
+  [[nodiscard]] std::int64_t panels_in_cache(std::int64_t panels_in_all) const {
+    const std::int64_t fit = gemm_few_panels / (depth * tile.columns);
+    return std::max<std::int64_t>(1, std::min(fit, panels_in_all / (2 * threads)));
+  }
   [[nodiscard]] std::int64_t numbers() const {
     return packed_b + packed_a * threads + partials + ranges;
   }
