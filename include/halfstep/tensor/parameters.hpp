@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -309,14 +310,14 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
     const std::uint64_t stream = core::stream(info.name, "init");
     runtime_.compute().parallel(
         info.elements, 4096, [&](std::int64_t begin, std::int64_t end, int) {
+          std::array<float, 2> draws{};
           for (std::int64_t i = begin; i < end; ++i) {
-            const float noise =
-                info.init.deviation == 0.0F
-                    ? 0.0F
-                    : core::rounded(info.init.deviation *
-                                    numeric::normal(runtime_.seed(), stream,
-                                                    static_cast<std::uint64_t>(info.first + i)));
-            out[i] = static_cast<Out>(info.init.mean + noise);
+            const auto element = static_cast<std::uint64_t>(info.first + i);
+            if (info.init.deviation != 0.0F && (i == begin || element % 2 == 0)) {
+              draws = numeric::normal_pair(runtime_.seed(), stream, element / 2);
+            }
+            out[i] = static_cast<Out>(info.init.mean +
+                                      core::rounded(info.init.deviation * draws[element % 2]));
           }
         });
   }
