@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // All-reduce of n bytes of float on the ranks that this program starts: bench_dist_all_reduce
-// [ranks] [transport] [algorithm] [arena|private] [largest bytes]. Prints one line for each size.
+// [ranks] [transport] [algorithm] [arena|private] [bytes,bytes,...]. Prints one line for each size,
+// of itself for 64 B to 256 MiB.
 //
 //   algbw  n / t, and busbw = algbw x 2 (ranks - 1) / ranks: nccl-tests' definitions
-//   membw  2 x ranks x n / t: what a push reads and writes. Beside it stands the ceiling of the same
+//   membw  2 x ranks x n / t: what a push reads and writes. Beside it stands the ceiling of the
+//   same
 //          run: every rank reading and writing its part of `ranks` arrays in place.
 // The time is that of the slowest rank, the least of some repetitions; ranks are bound to CPU
 // `rank` modulo those there are, which is printed. Flat membw means that memory limits; membw that
@@ -19,13 +21,13 @@
 #include <string_view>
 #include <vector>
 
-#include <sched.h>
-
 #include <halfstep/core/runtime.hpp>
 #include <halfstep/dist/collective/all_reduce.hpp>
 #include <halfstep/dist/collective/gather.hpp>
 #include <halfstep/dist/parallel/agreement.hpp>
 #include <halfstep/dist/transport/launch.hpp>
+
+#include "bind.hpp"
 
 namespace {
 namespace hs = halfstep;
@@ -36,23 +38,15 @@ struct Settings {
   dist::LaunchOptions launch;
   dist::Algorithm algorithm = dist::Algorithm::best;
   bool arena = true;
-  std::int64_t largest = std::int64_t{256} << 20;
+  std::vector<std::int64_t> sizes;  ///< in bytes, multiples of 4
 };
 
-/// Binds this thread to one of the CPUs it may use; says which.
-int bind_to(int number) {
-  cpu_set_t allowed;
-  sched_getaffinity(0, sizeof allowed, &allowed);
-  int left = number % std::max(1, CPU_COUNT(&allowed));
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed) || left-- > 0) continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    sched_setaffinity(0, sizeof one, &one);
-    return cpu;
-  }
-  return -1;
+/// "64,4096": those.
+[[nodiscard]] std::vector<std::int64_t> sizes_of(const char* list) {
+  std::vector<std::int64_t> sizes;
+  for (char* end = nullptr; *list != '\0'; list = end + (*end == ',' ? 1 : 0))
+    sizes.push_back(std::strtoll(list, &end, 10));
+  return sizes;
 }
 
 /// Seconds of the slowest rank, least of `rounds`.
@@ -71,14 +65,14 @@ double least(dist::Group& group, int rounds, Body body) {
 }
 
 void measure(const dist::Rank& self, const Settings& settings) {
-  const int cpu = bind_to(self.transport.rank());
+  const int cpu = halfstep_bench::bind_to(self.transport.rank());
   hs::Runtime runtime({.threads = 1});
   dist::Group group(self.transport, runtime);
   const int n = group.size();
   const std::vector<int> cpus = dist::gather_values(group, cpu);
   const bool prints = group.rank() == 0;
   std::vector<float> heap;
-  const std::int64_t count = settings.largest / 4;
+  const std::int64_t count = *std::max_element(settings.sizes.begin(), settings.sizes.end()) / 4;
   std::span<float> data;
   if (settings.arena && self.transport.shared() != nullptr) {
     data = self.transport.shared()->allocate<float>(count);
@@ -96,7 +90,7 @@ void measure(const dist::Rank& self, const Settings& settings) {
     std::printf("\n%12s %12s %10s %10s %10s %10s\n", "bytes", "us", "algbw GB/s", "busbw", "membw",
                 "ceiling");
   }
-  for (std::int64_t bytes = 64; bytes <= settings.largest; bytes *= 4) {
+  for (const std::int64_t bytes : settings.sizes) {
     const auto part = data.first(static_cast<std::size_t>(bytes / 4));
     const int rounds =
         static_cast<int>(std::clamp<std::int64_t>((std::int64_t{256} << 20) / bytes, 8, 300));
@@ -116,6 +110,7 @@ void measure(const dist::Rank& self, const Settings& settings) {
                                [&] {
                                  for (int i = 0; i < inner; ++i)
                                    hs::kernels::scale<float>(group.compute(), own, 1.0F, own);
+                                 dist::barrier(group);  // ranks that share a CPU take turns
                                }) /
                          inner;
     if (!prints) continue;
@@ -138,8 +133,12 @@ int main(int argc, char** argv) {
   settings.launch.threads = 1;
   settings.algorithm = dist::algorithm(argument(3, "best"));
   settings.arena = argument(4, "arena") == "arena";
-  settings.largest = std::atoll(argument(5, "268435456").data());
-  if (settings.arena && settings.launch.transport != dist::TransportKind::pipe)
-    settings.launch.arena_bytes = settings.largest;
+  settings.sizes = sizes_of(argc > 5 ? argv[5]
+                                     : "64,256,1024,4096,16384,65536,262144,1048576,4194304,"
+                                       "16777216,67108864,268435456");
+  if (settings.arena && settings.launch.transport != dist::TransportKind::pipe) {
+    settings.launch.arena_bytes = hs::core::round_up(
+        *std::max_element(settings.sizes.begin(), settings.sizes.end()), std::int64_t{128});
+  }
   return dist::launch(settings.launch, [&](const dist::Rank& self) { measure(self, settings); });
 }

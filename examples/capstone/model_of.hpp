@@ -19,6 +19,7 @@
 #include <halfstep/dist/collective/group.hpp>
 #include <halfstep/dist/parallel/agreement.hpp>
 #include <halfstep/dist/parallel/data_parallel.hpp>
+#include <halfstep/dist/parallel/one_host.hpp>
 #include <halfstep/dist/parallel/whole_state.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>
 #include <halfstep/dist/parallel/zero2.hpp>
@@ -160,7 +161,11 @@ class Trainer {
     const hs::optim::AdamWOptions adamw{
         .beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps, .weight_decay = options.weight_decay};
     const hs::dist::ShardOptions shard{.bucket_bytes = options.bucket};
-    if (options.zero == 1) use<hs::dist::Zero1<Whole>>(group, parameters, adamw, shard);
+    if (options.zero == 1 && group.transport().shared() != nullptr) {
+      use<hs::dist::OneHost<Whole>>(group, parameters, adamw);
+    } else if (options.zero == 1) {
+      use<hs::dist::Zero1<Whole>>(group, parameters, adamw, shard);
+    }
     if (options.zero == 2) use<hs::dist::Zero2<Whole>>(group, parameters, adamw, shard);
     if (options.zero == 3) {
       auto& sharded = use<hs::dist::Zero3<Whole>>(group, parameters, adamw, shard);

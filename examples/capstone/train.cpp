@@ -107,9 +107,16 @@ void report(const Options& options, const Dataset& dataset, const Trained& train
 namespace {
 
 /// What each rank may take of shared memory: room for one sum of all gradients, which is then reduced
-/// where it lies. Shards of it travel as messages.
+/// where it lies. Shards of it travel as messages. And what all take together: one copy of the weights.
 std::int64_t arena_bytes(const Options& options, std::int64_t parameters) {
   return options.ranks > 1 && options.zero <= 1 ? core::round_up(parameters * 4, std::int64_t{128}) : 0;
+}
+
+std::int64_t common_bytes(const Options& options, std::int64_t parameters) {
+  if (options.ranks == 1 || options.zero != 1) return 0;
+  return halfstep::with_format(options.format, [&]<class T> {
+    return core::round_up(parameters * std::int64_t{sizeof(T)}, std::int64_t{128});
+  });
 }
 
 /// The run of rank 0, which alone writes anything.
@@ -271,7 +278,8 @@ int train(const Options& options, bool resume) {
   const int code = dist::launch({.ranks = options.ranks,
                                  .transport = dist::transport_kind(options.transport),
                                  .threads = options.threads,
-                                 .arena_bytes = arena_bytes(options, parameters)},
+                                 .arena_bytes = arena_bytes(options, parameters),
+                                 .common_bytes = common_bytes(options, parameters)},
                                 [&](const dist::Rank& rank) { return train_rank(options, resume, dataset, rank); });
   return code == dist::failed_rank_code ? 1 : code;
 }

@@ -10,6 +10,7 @@
 #include <halfstep/dist/parallel/buckets.hpp>
 #include <halfstep/dist/parallel/data_parallel.hpp>
 #include <halfstep/dist/parallel/frontier.hpp>
+#include <halfstep/dist/parallel/one_host.hpp>
 #include <halfstep/dist/parallel/sharded_optimizer.hpp>
 #include <halfstep/dist/parallel/shards.hpp>
 #include <halfstep/dist/parallel/verify_parallel.hpp>

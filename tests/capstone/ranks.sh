@@ -127,7 +127,8 @@ case $case in
     compare float 2
     compare float 4 --zero 2 --transport pipe --bucket 5000
     compare float 4 --zero 3 --recompute segments:2
-    compare bf16 4 --zero 1 --bucket 1000
+    compare bf16 4 --zero 1
+    compare bf16 4 --zero 1 --transport pipe --bucket 1000
     compare bf16 2 --zero 3 --transport threads
     compare bf16 2 --transport pipe --algorithm ring
     compare fp16 4 --transport threads --algorithm direct

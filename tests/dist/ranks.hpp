@@ -101,6 +101,7 @@ void run(int n, Over over, Body&& body, const Options& options = {}) {
   } else {
     halfstep::dist::run_threads({.ranks = n,
                                  .arena_bytes = over == Over::arena ? options.arena_bytes : 0,
+                                 .common_bytes = over == Over::arena ? options.arena_bytes : 0,
                                  .wait = {.timeout = options.timeout, .crowded = true}},
                                 with_group);
   }

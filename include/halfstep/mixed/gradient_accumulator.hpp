@@ -307,7 +307,8 @@ class GradientAccumulator {
     detach();
     sums_.fold();
     if (processes_ != nullptr) processes_->gather(losses_, counts_);
-    return Unscaled<T>(sums_, scaler_, open_, blocks_.span(), seed_, total(), underflow);
+    return Unscaled<T>(sums_, processes_, scaler_, open_, blocks_.span(), seed_, total(),
+                       underflow);
   }
   void decide(Unscaled<T>& gradients) { gradients.decide(processes_); }
   void detach() { detach_(tape_, parameters_, sums_); }

@@ -56,8 +56,12 @@ class Processes {
   virtual void begin(std::span<R> /*sums*/) {}
   /// This process will not change the sum of that parameter any more. Not told of all parameters.
   virtual void finished(ParameterId /*id*/) {}
-  /// Nor of any. Returns when the elements `held` of sums are those of the whole step.
+  /// Nor of any. Returns when the elements `held` of sums are those of the whole step, or sum_up
+  /// can make them so.
   virtual void complete() {}
+  /// Called after `gather`, once for every element that is held, some blocks of a parameter at a
+  /// time, just before those are looked at.
+  virtual void sum_up(core::Range /*elements*/) {}
   /// Of those sums, in elements of the store; see Sums.
   [[nodiscard]] virtual core::Range held() const { return {}; }
 

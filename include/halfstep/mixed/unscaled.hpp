@@ -135,8 +135,8 @@ class Unscaled {
   // Pass one. `blocks` holds sum_blocks(elements) doubles for each parameter; `open` is cleared
   // when this ends. Nothing is decided until `decide`. Where `underflow` is asked for, `loss` is
   // the whole step's.
-  Unscaled(Sums<gradient>& sums, LossScaler* scaler, bool& open, std::span<double> blocks,
-           double seed, const LossTotal& loss, Underflow* underflow)
+  Unscaled(Sums<gradient>& sums, Processes<gradient>* processes, LossScaler* scaler, bool& open,
+           std::span<double> blocks, double seed, const LossTotal& loss, Underflow* underflow)
       : sums_(&sums), scaler_(scaler), open_(&open), blocks_(blocks), seed_(seed) {
     findings_.loss_sum = loss.sum;
     findings_.count = loss.count;
@@ -161,13 +161,20 @@ class Unscaled {
       if (end - begin < info.elements) std::fill(squares.begin(), squares.end(), 0.0);
       if (begin >= end) continue;
       const auto sum = sums.sum({i});
-      const auto found = kernels::gradient_pass<gradient>(
-          compute, sum,
-          squares.subspan(static_cast<std::size_t>(kernels::sum_blocks(begin)),
-                          static_cast<std::size_t>(kernels::sum_blocks(end - begin))),
-          counts ? &lost : nullptr);
-      if (found.count > 0 && findings_.bad_values == 0) findings_.first_bad = i;
-      findings_.bad_values += found.count;
+      // Where processes add up only now, in pieces that are still in a cache when they are read.
+      const std::int64_t piece = processes == nullptr ? end - begin : std::int64_t{1} << 16;
+      for (std::int64_t at = begin; at < end; at += piece) {
+        const std::int64_t length = std::min(piece, end - at);
+        if (processes != nullptr) processes->sum_up({info.offset + at, info.offset + at + length});
+        const auto found = kernels::gradient_pass<gradient>(
+            compute,
+            sum.subspan(static_cast<std::size_t>(at - begin), static_cast<std::size_t>(length)),
+            squares.subspan(static_cast<std::size_t>(kernels::sum_blocks(at)),
+                            static_cast<std::size_t>(kernels::sum_blocks(length))),
+            counts ? &lost : nullptr);
+        if (found.count > 0 && findings_.bad_values == 0) findings_.first_bad = i;
+        findings_.bad_values += found.count;
+      }
     }
     if (counts) *underflow = detail::underflow_answer(lost);
   }

@@ -127,8 +127,12 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
   void lay_out() override {
     if (laid_out_) return;
     if (!sharded_) kept_ = {0, count_};
-    memory_ = tensor::Memory<plane>(runtime_.ledger(), core::Category::weights,
-                                    (kept_.end - kept_.begin) * plane_count);
+    const std::int64_t planes = (kept_.end - kept_.begin) * plane_count;
+    using Memory = tensor::Memory<plane>;
+    memory_ = whole_.empty() ? Memory(runtime_.ledger(), core::Category::weights, planes)
+                             : Memory(runtime_.ledger(), core::Category::weights,
+                                      whole_.subspan(static_cast<std::size_t>(kept_.begin),
+                                                     static_cast<std::size_t>(planes)));
     base_ = memory_.data();
     laid_out_ = true;
     for (std::uint32_t i = 0; i < infos_.size(); ++i) {
@@ -146,15 +150,23 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
   }
 
   /// Keeps the elements of that range alone: the others are another process's, and the tape reads
-  /// through a store that gathers them (`use`). @throws StateError once buffers are laid out.
-  void shard(core::Range range) requires(plane_count == 1) {
+  /// through a store that gathers them (`use`). Or all elements lie in `whole`, memory that these
+  /// processes share and that outlives the store: then each fills, shows and counts its own range,
+  /// and reads all of them once the others have been heard of.
+  /// @throws StateError once buffers are laid out, ShapeError for a whole of another size.
+  void shard(core::Range range, std::span<plane> whole = {}) requires(plane_count == 1) {
     if (laid_out_) {
       core::fail<StateError>(
           "Parameters::shard: the buffers are laid out. Shard a store before the first ",
           "tape begins and before an optimizer is made.");
     }
+    if (!whole.empty() && std::ssize(whole) != count_) {
+      core::fail<ShapeError>("Parameters::shard: the memory given has ", whole.size(),
+                             " elements, but the store ", count_);
+    }
     sharded_ = true;
     kept_ = range;
+    whole_ = whole;
   }
   [[nodiscard]] bool sharded() const { return sharded_; }
   /// What is kept of one parameter: all of it but in a sharded store.
@@ -288,12 +300,13 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
 
   [[nodiscard]] std::span<plane> range(ParameterId id) {
     const auto& info = infos_[id.index];
-    if (sharded_) {
+    if (sharded_ && whole_.empty()) {
       core::fail<StateError>(
           "Parameters: the values of '", info.name, "' are asked for, but this process keeps a ",
           "shard of the store. `kept` gives its part, a tape gathers the whole.");
     }
-    return {base_ + info.offset * plane_count, static_cast<std::size_t>(info.elements)};
+    return {base_ + (info.offset - kept_.begin) * plane_count,
+            static_cast<std::size_t>(info.elements)};
   }
   /// What a range of the store has of one parameter.
   [[nodiscard]] static tensor::ParameterInfo cut(const tensor::ParameterInfo& info,
@@ -323,7 +336,8 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
   }
 
   tensor::Memory<plane> memory_;
-  plane* base_ = nullptr;  // of all elements: memory_, or another store's
+  plane* base_ = nullptr;   // of what is kept: memory_, or another store's
+  std::span<plane> whole_;  // all elements, where processes share them
   Resident resident_;
   tensor::Store<plane>* store_ = nullptr;
   core::Range kept_{0, 0};  // of all elements: all, or this process's shard

@@ -41,7 +41,8 @@ TEST(VerifyParallel, FindsAGptIdenticalInEveryLayout) {
       dist::verify_parallel<hs::bf16>(build<hs::bf16>, loss, options(4));
   EXPECT_TRUE(verified) << verified.text();
   EXPECT_EQ(verified.text(),
-            "data parallel: identical\nZeRO 1: identical\nZeRO 2: identical\nZeRO 3: identical\n");
+            "data parallel: identical\nZeRO 1: identical\nZeRO 2: identical\nZeRO 3: identical\n"
+            "one host: identical\n");
 }
 TEST(VerifyParallel, NamesTheFirstTensorOfAModelWhoseGradientDependsOnTheRank) {
   // A loss that looks at something that is no function of the micro-batch: how often this thread
@@ -55,7 +56,7 @@ TEST(VerifyParallel, NamesTheFirstTensorOfAModelWhoseGradientDependsOnTheRank) {
   };
   const dist::Verified verified = dist::verify_parallel<float>(build<float>, impure, options(2));
   EXPECT_FALSE(verified);
-  ASSERT_EQ(verified.layouts.size(), 4U);
+  ASSERT_EQ(verified.layouts.size(), 5U);
   for (const auto& one : verified.layouts)
     EXPECT_NE(one.first_difference, "") << one.name;
   EXPECT_NE(verified.text().find("data parallel: first difference in '" +

@@ -65,10 +65,10 @@ TEST(Segment, RefusesWhatIsNone) {
 TEST(Segment, ThatDoesNotFitIsRefusedWhereverItWouldLie) {
   const auto bytes = std::ssize(Segment::in_process(2, 4096).bytes());
   for (const auto make : {Segment::create, Segment::in_process}) {
-    EXPECT_EQ(std::ssize(make(2, 4096, 2 * bytes).bytes()), bytes);
-    EXPECT_THROW(static_cast<void>(make(2, 4096, std::nullopt)), halfstep::MemoryError);
+    EXPECT_EQ(std::ssize(make(2, 4096, 0, 2 * bytes).bytes()), bytes);
+    EXPECT_THROW(static_cast<void>(make(2, 4096, 0, std::nullopt)), halfstep::MemoryError);
     try {
-      static_cast<void>(make(2, 4096, bytes));
+      static_cast<void>(make(2, 4096, 0, bytes));
       ADD_FAILURE() << "taken";
     } catch (const halfstep::MemoryError& error) {
       EXPECT_NE(std::string(error.what())
@@ -91,6 +91,19 @@ TEST(SharedMemory, AllocatesLinesOfItsOwnUntilItsArenaIsFull) {
   EXPECT_EQ(static_cast<void*>(one.data()), segment.arena(1).data());
   EXPECT_THROW(static_cast<void>(memory.allocate<double>(97)), halfstep::MemoryError);
   EXPECT_EQ(memory.allocate<double>(96).size(), 96U);
+}
+TEST(SharedMemory, GivesAllRanksTheSameMemoryInCommonBehindEveryArena) {
+  Segment segment = Segment::in_process(2, 1024, 512);
+  dist::SharedMemory one(segment, 0, "threads"), other(segment, 1, "threads");
+  static_cast<void>(other.allocate<float>(256));
+  for (int i = 0; i < 2; ++i) {
+    const auto here = one.allocate_common<float>(33), there = other.allocate_common<float>(33);
+    EXPECT_EQ(here.size(), 33U);
+    EXPECT_EQ(here.data(), there.data());
+    EXPECT_EQ(reinterpret_cast<std::byte*>(here.data()) - segment.arena(1).data(), 1024 + i * 256);
+  }
+  EXPECT_THROW(static_cast<void>(one.allocate_common<char>(1)), halfstep::MemoryError);
+  EXPECT_THROW(static_cast<void>(Segment::create(2, 1024, 64)), halfstep::OptionError);
 }
 
 /// Any transport: a message larger than what it can hold on the way, both sending first.

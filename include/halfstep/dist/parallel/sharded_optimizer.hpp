@@ -72,6 +72,12 @@ struct Shown {
   void scalar(std::string_view /*name*/, double& /*value*/) {}
 };
 
+/// Whether such ranks keep one copy of the weights, in memory that they share.
+template <class Ranks, class T>
+inline constexpr bool shares_weights = requires(Group& group, Parameters<T>& parameters) {
+  Ranks::shared_weights(group, parameters);
+};
+
 /// Whether an optimizer holds its weights in floats: in masters, or as a store of floats does.
 template <class Inner>
 inline constexpr bool holds_floats = true;
@@ -164,9 +170,15 @@ class ShardedOptimizer {
   [[nodiscard]] const Ranks<T>& processes() const { return ranks_; }
 
  private:
-  /// Stage 3 keeps a shard of the weights too, so they are cut before they are laid out.
+  /// Stage 3 keeps a shard of the weights too, so they are cut before they are laid out. So are
+  /// shared ones, of which each rank fills a shard.
   [[nodiscard]] static Parameters<T>& prepared(Group& group, Parameters<T>& parameters) {
-    if constexpr (Ranks<T>::shards_weights) {
+    if constexpr (detail::shares_weights<Ranks<T>, T>) {
+      if (group.size() > 1) {
+        parameters.shard(Shards(parameters, group.size(), grain).of(group.rank()),
+                         Ranks<T>::shared_weights(group, parameters));
+      }
+    } else if constexpr (Ranks<T>::shards_weights) {
       parameters.shard(Shards(parameters, group.size(), grain).of(group.rank()));
     }
     parameters.lay_out();
@@ -197,6 +209,10 @@ class ShardedOptimizer {
     const core::Range own = shards_.of(group_.rank());
     const auto all = parameters_.write_all();
     remember();
+    if constexpr (detail::shares_weights<Ranks<T>, T>) {
+      barrier(group_);
+      return;
+    }
     if constexpr (Ranks<T>::shards_weights) return;
     all_gather<T>(group_, elements_of(std::span<const T>(all), own), all,
                   shards_.counts_within({0, parameters_.count()}));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Does my model train to the same bits on several ranks? Runs some steps of it as one process, data
-// parallel and in each stage of ZeRO, with ranks as threads, and names the first tensor that
-// differs.
+// parallel, in each stage of ZeRO and as one host, with ranks as threads, and names the first tensor
+// that differs.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +23,7 @@
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/dist/collective/group.hpp>
 #include <halfstep/dist/parallel/data_parallel.hpp>
+#include <halfstep/dist/parallel/one_host.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>
 #include <halfstep/dist/parallel/zero2.hpp>
 #include <halfstep/dist/parallel/zero3.hpp>
@@ -117,6 +118,7 @@ template <class T, class Build, class Loss>
   using Optimizer = mixed::MasterWeights<optim::AdamW, T>;
   using Accumulator = mixed::GradientAccumulator<T>;
   std::vector<std::string> names;
+  std::int64_t elements = 0;
   const auto train = [&](Runtime& runtime, Parameters<T>& parameters, const auto& model,
                          auto& optimizer, Accumulator& accumulator) {
     Tape tape(runtime);
@@ -147,12 +149,17 @@ template <class T, class Build, class Loss>
     alone = train(runtime, parameters, model, optimizer, accumulator);
     for (const auto& info : parameters.infos())
       names.push_back(info.name);
+    elements = parameters.count();
   }
   Verified verified;
   const auto compare = [&](std::string_view name, auto run) {
     std::mutex lock;
     VerifiedLayout& layout = verified.layouts.emplace_back(VerifiedLayout{std::string(name), ""});
-    run_threads({.ranks = options.ranks, .wait = {.crowded = true}}, [&](Transport& transport) {
+    const ThreadsOptions threads{.ranks = options.ranks,
+                                 .arena_bytes = OneHost<Optimizer>::arena_bytes(elements),
+                                 .common_bytes = OneHost<Optimizer>::common_bytes(elements),
+                                 .wait = {.crowded = true}};
+    run_threads(threads, [&](Transport& transport) {
       Runtime runtime({.threads = 1, .seed = options.seed});
       Group group(transport, runtime);
       Parameters<T> parameters(runtime);
@@ -188,6 +195,11 @@ template <class T, class Build, class Loss>
   compare("ZeRO 3",
           [&](Group& group, Runtime& runtime, Parameters<T>& parameters, const auto& model) {
             Zero3<Optimizer> optimizer(group, parameters, options.adamw);
+            return stage(optimizer, runtime, parameters, model);
+          });
+  compare("one host",
+          [&](Group& group, Runtime& runtime, Parameters<T>& parameters, const auto& model) {
+            OneHost<Optimizer> optimizer(group, parameters, options.adamw);
             return stage(optimizer, runtime, parameters, model);
           });
   return verified;

@@ -77,6 +77,7 @@ class WholeState {
     }
   }
   /// After gather: makes the state that rank 0 has here, loaded since perhaps, that of all ranks.
+  /// Returns when all have it.
   /// @throws StateError if nothing is gathered.
   void scatter() {
     if (group_.size() == 1) return;
@@ -94,6 +95,7 @@ class WholeState {
       fill.bytes[name].assign(first, first + static_cast<std::ptrdiff_t>(own_count(whole)));
     }
     part_.visit_state(fill);
+    barrier(group_);  // ranks that share memory read what the others have filled
   }
   /// Gives the memory back.
   void drop() {

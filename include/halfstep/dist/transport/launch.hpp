@@ -51,6 +51,7 @@ struct LaunchOptions {
   int threads = 0;  ///< of each rank; 0: those this process may use, divided among the ranks
   std::int64_t arena_bytes =
       0;  ///< of shared memory for the buffers of each rank; a multiple of 128
+  std::int64_t common_bytes = 0;  ///< the same for those of all ranks together
   std::chrono::milliseconds timeout{300'000};  ///< of one wait for another rank
   std::vector<std::string> arguments{};        ///< of ranks' processes; none: those of this one
 };
@@ -294,7 +295,7 @@ class Watch {
   std::optional<Segment> segment;
   std::vector<std::vector<File>> sockets;
   if (options.transport == TransportKind::shm) {
-    segment.emplace(Segment::create(options.ranks, options.arena_bytes));
+    segment.emplace(Segment::create(options.ranks, options.arena_bytes, options.common_bytes));
   } else {
     sockets = Sockets::connect(options.ranks);
   }
@@ -414,6 +415,7 @@ template <class Body>
   try {
     run_threads({.ranks = options.ranks,
                  .arena_bytes = options.arena_bytes,
+                 .common_bytes = options.common_bytes,
                  .wait = {.timeout = options.timeout, .crowded = crowded}},
                 run);
     return returned();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The memory that the ranks of one group share: control words, mailboxes, staging, and an arena for
+// The memory that the ranks of one group share: control words, mailboxes, staging, arenas for
 // buffers that need no copy. A sealed memfd without a name, or memory of this process for ranks
 // that are threads. Only the layout and who failed first; the protocol is shared_memory.hpp's.
 #pragma once
@@ -69,6 +69,7 @@ struct SegmentHeader {
   std::uint64_t magic = expected;
   std::int64_t ranks = 0;
   std::int64_t arena_bytes = 0;                             ///< per rank
+  std::int64_t common_bytes = 0;                            ///< of all ranks together
   std::int64_t bytes = 0;                                   ///< of the whole segment
   alignas(line_pair) std::atomic<std::uint32_t> failed{0};  ///< 0 no, 1 being written, 2 yes
   std::int32_t failed_rank = -1;
@@ -89,18 +90,19 @@ class Segment {
   /// In the memory of this process: ranks are threads.
   /// @throws as `create` does.
   [[nodiscard]] static Segment in_process(
-      int ranks, std::int64_t arena_bytes,
+      int ranks, std::int64_t arena_bytes, std::int64_t common_bytes = 0,
       std::optional<std::int64_t> available = core::available_memory()) {
-    return Segment(-1, checked_bytes(ranks, arena_bytes, available), ranks, arena_bytes);
+    const std::int64_t bytes = checked_bytes(ranks, arena_bytes, common_bytes, available);
+    return Segment(-1, bytes, ranks, arena_bytes, common_bytes);
   }
   /// A memfd for the processes that inherit it or open it by number. Its memory is reserved here
   /// and its size sealed, so that no access to it can fail later.
   /// @throws MemoryError if that is more than the system has left, OptionError for sizes out of
   /// range.
   [[nodiscard]] static Segment create(
-      int ranks, std::int64_t arena_bytes,
+      int ranks, std::int64_t arena_bytes, std::int64_t common_bytes = 0,
       std::optional<std::int64_t> available = core::available_memory()) {
-    const std::int64_t bytes = checked_bytes(ranks, arena_bytes, available);
+    const std::int64_t bytes = checked_bytes(ranks, arena_bytes, common_bytes, available);
     const int file = memfd_create("halfstep", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (file < 0) refuse("memfd_create", bytes);
     if (ftruncate(file, bytes) != 0 || fallocate(file, 0, 0, bytes) != 0 ||
@@ -110,7 +112,7 @@ class Segment {
       errno = error;
       refuse("reserving it", bytes);
     }
-    return Segment(file, bytes, ranks, arena_bytes);
+    return Segment(file, bytes, ranks, arena_bytes, common_bytes);
   }
   /// Maps the segment of that file and takes ownership of the file.
   /// @throws FileError if it is none, or another version's.
@@ -153,6 +155,10 @@ class Segment {
   [[nodiscard]] std::span<std::byte> arena(int rank) const {
     return {data_ + arena_offset(ranks()) + rank * header().arena_bytes,
             static_cast<std::size_t>(header().arena_bytes)};
+  }
+  /// What buffers of all ranks together are taken from: behind the last arena.
+  [[nodiscard]] std::span<std::byte> common() const {
+    return bytes().last(static_cast<std::size_t>(header().common_bytes));
   }
   [[nodiscard]] std::byte* stage(int rank, std::uint64_t which) const {
     return data_ + stage_offset(ranks()) +
@@ -222,11 +228,13 @@ class Segment {
     data_ = static_cast<std::byte*>(memory);
     static_cast<void>(madvise(data_, static_cast<std::size_t>(bytes), MADV_DONTDUMP));
   }
-  Segment(int file, std::int64_t bytes, int ranks, std::int64_t arena_bytes)
+  Segment(int file, std::int64_t bytes, int ranks, std::int64_t arena_bytes,
+          std::int64_t common_bytes)
       : Segment(file, bytes) {
     auto* const head = new (data_) detail::SegmentHeader;
     head->ranks = ranks;
     head->arena_bytes = arena_bytes;
+    head->common_bytes = common_bytes;
     head->bytes = bytes;
     for (int rank = 0; rank < ranks; ++rank)
       new (&control(rank)) detail::RankControl;
@@ -239,18 +247,22 @@ class Segment {
         "). Is the arena of each rank larger than this system's memory allows?");
   }
   [[nodiscard]] static std::int64_t checked_bytes(int ranks, std::int64_t arena_bytes,
+                                                  std::int64_t common_bytes,
                                                   std::optional<std::int64_t> available) {
-    if (ranks < 1 || ranks > max_ranks || arena_bytes < 0 || arena_bytes > std::int64_t{1} << 46 ||
-        arena_bytes % detail::line_pair != 0) {
+    const auto valid = [](std::int64_t bytes) {
+      return bytes >= 0 && bytes <= std::int64_t{1} << 46 && bytes % detail::line_pair == 0;
+    };
+    if (ranks < 1 || ranks > max_ranks || !valid(arena_bytes) || !valid(common_bytes)) {
       core::fail<OptionError>("dist::Segment: ", ranks, " ranks with arenas of ", arena_bytes,
-                              " bytes; wanted 1 to ", max_ranks,
-                              " ranks and a multiple of 128 bytes.");
+                              " bytes and ", common_bytes, " in common; wanted 1 to ", max_ranks,
+                              " ranks and multiples of 128 bytes.");
     }
-    const std::int64_t bytes = arena_offset(ranks) + ranks * arena_bytes;
+    const std::int64_t bytes = arena_offset(ranks) + ranks * arena_bytes + common_bytes;
     // Reserving more than there is would not fail: it would have other processes killed.
     core::require_memory(bytes,
                          core::text("dist::Segment of ", ranks, " ranks with arenas of ",
-                                    arena_bytes, " bytes (LaunchOptions::arena_bytes)"),
+                                    arena_bytes, " bytes (LaunchOptions::arena_bytes) and ",
+                                    common_bytes, " in common"),
                          available);
     return bytes;
   }

@@ -64,16 +64,14 @@ class SharedMemory final : public Transport {
   template <class T>
   requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<T> allocate(std::int64_t n) {
-    const std::span<std::byte> arena = segment_.arena(rank_);
-    const std::int64_t bytes = core::round_up(n * std::int64_t{sizeof(T)}, detail::line_pair);
-    if (n < 0 || bytes > std::ssize(arena) - used_) {
-      core::fail<MemoryError>("SharedMemory::allocate: rank ", rank_, " wants ", bytes,
-                              " bytes, but ", used_, " of the arena's ", arena.size(),
-                              " are taken. Ask for more in LaunchOptions::arena_bytes.");
-    }
-    T* const data = reinterpret_cast<T*>(arena.data() + used_);
-    used_ += bytes;
-    return {data, static_cast<std::size_t>(n)};
+    return take<T>(n, segment_.arena(rank_), used_, "arena");
+  }
+  /// The same for all ranks together, which make the same calls in the same order and are given the
+  /// same memory.
+  template <class T>
+  requires std::is_trivially_copyable_v<T>
+  [[nodiscard]] std::span<T> allocate_common(std::int64_t n) {
+    return take<T>(n, segment_.common(), common_used_, "common");
   }
 
   template <class T>
@@ -177,6 +175,20 @@ class SharedMemory final : public Transport {
   static constexpr std::uint64_t yield_ticks = 4'000;
   static constexpr std::uint64_t spin_limit = 100'000;
 
+  template <class T>
+  [[nodiscard]] std::span<T> take(std::int64_t n, std::span<std::byte> from, std::int64_t& used,
+                                  std::string_view name) const {
+    const std::int64_t bytes = core::round_up(n * std::int64_t{sizeof(T)}, detail::line_pair);
+    if (n < 0 || bytes > std::ssize(from) - used) {
+      core::fail<MemoryError>("SharedMemory::allocate: rank ", rank_, " wants ", bytes,
+                              " bytes, but ", used, " of ", from.size(), ' ', name,
+                              " bytes are taken. Ask for more in LaunchOptions::", name, "_bytes.");
+    }
+    T* const data = reinterpret_cast<T*>(from.data() + used);
+    used += bytes;
+    return {data, static_cast<std::size_t>(n)};
+  }
+
   [[nodiscard]] const detail::Slot& slot(int peer) const {
     return segment_.control(peer).slots[current_.number % 2];
   }
@@ -269,7 +281,7 @@ class SharedMemory final : public Transport {
   WaitOptions options_;
   Label current_;
   std::uint64_t phase_ = 0;
-  std::int64_t used_ = 0;
+  std::int64_t used_ = 0, common_used_ = 0;
 };
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::dist

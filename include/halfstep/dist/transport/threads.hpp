@@ -21,7 +21,8 @@ namespace halfstep::inline HALFSTEP_CONFIG::dist {
 
 struct ThreadsOptions {
   int ranks = 1;
-  std::int64_t arena_bytes = 0;  ///< per rank, a multiple of 128
+  std::int64_t arena_bytes = 0;   ///< per rank, a multiple of 128
+  std::int64_t common_bytes = 0;  ///< of all ranks together, a multiple of 128
   WaitOptions wait{};
 };
 
@@ -30,7 +31,7 @@ struct ThreadsOptions {
 /// first: the others, which had to stop, threw PeerError because of it.
 template <class Body>
 void run_threads(const ThreadsOptions& options, Body&& body) {
-  Segment segment = Segment::in_process(options.ranks, options.arena_bytes);
+  Segment segment = Segment::in_process(options.ranks, options.arena_bytes, options.common_bytes);
   std::vector<std::exception_ptr> errors(static_cast<std::size_t>(options.ranks));
   const auto run = [&](int rank) {
     try {
