@@ -88,10 +88,10 @@ class Group {
     /// One of messages alone, at which ranks do not meet in shared memory either.
     Operation(Group& group, std::string_view name, std::string_view format, std::string_view detail,
               std::int64_t count, std::uint64_t cut, std::nullptr_t /*messages*/)
-        : group_(idle(group)),
-          label_(dist::label(name, format, detail, group.transport_.begin(name), count, cut)),
-          counted_(group.number_of(label_)),
-          before_(group.traffic()) {}
+        : Operation(group,
+                    dist::label(name, format, detail, group.transport_.begin(name), count, cut)) {
+      group.transport_.finish();  // what start_all_gather has begun
+    }
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
     ~Operation() {
@@ -103,11 +103,11 @@ class Group {
     [[nodiscard]] const Label& label() const { return label_; }
 
    private:
-    // What start_all_gather has begun ends before anything else begins.
-    [[nodiscard]] static Group& idle(Group& group) {
-      group.transport_.finish();
-      return group;
-    }
+    Operation(Group& group, const Label& label)
+        : group_(group),
+          label_(label),
+          counted_(group.number_of(label_)),
+          before_(group.traffic()) {}
 
     Group& group_;
     Label label_;
