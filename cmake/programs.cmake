@@ -33,6 +33,16 @@ endfunction()
 halfstep_prefix(halfstep_program_prefix)
 set(HALFSTEP_PREFIX halfstep_program_prefix)
 
+# halfstep_compiled(NAME): with the compiled kernels and the headers of HALFSTEP_PREFIX.
+function(halfstep_compiled name)
+  target_link_libraries(${name} PRIVATE halfstep_kernels)
+  target_precompile_headers(${name} REUSE_FROM ${HALFSTEP_PREFIX})
+  # g++ forgets the kernels' own diagnostic pragmas in a precompiled header, and warns of its own
+  # intrinsics then. The contract tests compile the same headers plainly, with every warning.
+  target_compile_options(${name} PRIVATE
+    $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized;-Wno-maybe-uninitialized>)
+endfunction()
+
 # halfstep_program(NAME SOURCES...): an executable of ours, warnings as errors, with halfstep::io
 # where nlohmann_json is installed, and with the compiled kernels if a source can reach a kernel.
 function(halfstep_program name)
@@ -45,12 +55,7 @@ function(halfstep_program name)
     file(STRINGS ${source} lines LIMIT_COUNT 1
       REGEX "#include (<halfstep/(halfstep\\.hpp|dist\\.hpp|dist/collective|dist/parallel|autograd|kernels|mixed|nn|optim|train)|\"capstone/|\"model|\"commands)")
     if(lines)
-      target_link_libraries(${name} PRIVATE halfstep_kernels)
-      target_precompile_headers(${name} REUSE_FROM ${HALFSTEP_PREFIX})
-      # g++ forgets the kernels' own diagnostic pragmas in a precompiled header, and warns of its own
-      # intrinsics then. The contract tests compile the same headers plainly, with every warning.
-      target_compile_options(${name} PRIVATE
-        $<$<CXX_COMPILER_ID:GNU>:-Wno-uninitialized;-Wno-maybe-uninitialized>)
+      halfstep_compiled(${name})
       return()
     endif()
   endforeach()

@@ -13,6 +13,7 @@
 #include <halfstep/dist/parallel/one_host.hpp>
 #include <halfstep/dist/parallel/sharded_optimizer.hpp>
 #include <halfstep/dist/parallel/shards.hpp>
+#include <halfstep/dist/parallel/units.hpp>
 #include <halfstep/dist/parallel/verify_parallel.hpp>
 #include <halfstep/dist/parallel/whole_state.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>

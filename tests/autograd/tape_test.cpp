@@ -220,8 +220,8 @@ class Poisoning final : public hs::tensor::Store<float> {
     if (held_[id.index]++ == 0) {
       const auto from = owner_.values(id);
       copies_[id.index].assign(from.begin(), from.end());
+      ++acquires;
     }
-    ++acquires;
     return copies_[id.index].data();
   }
   void release(hs::ParameterId id) override {
@@ -262,6 +262,37 @@ TEST(Tape, ReadsWeightsOnlyBetweenAcquireAndRelease) {
   EXPECT_EQ(run(), resident);
   EXPECT_TRUE(poisoning.all_released());
   EXPECT_EQ(poisoning.acquires, 3 + 1) << "three in forward; down again for the gradient of its input";
+}
+
+namespace {
+// Looks in backward at a parameter that infer says it does not read.
+struct Peeking {
+  static void infer(hs::autograd::Infer& c) {
+    c.output<float>(c.input_shape(0));
+    c.backward_reads_parameters({});
+  }
+  static void forward(hs::autograd::Forward& c) {
+    std::copy_n(c.input<float>(0), c.output_shape().elements(), c.output<float>());
+  }
+  static void backward(hs::autograd::Backward& c) { static_cast<void>(c.parameter<float>(0)); }
+  static constexpr hs::autograd::Op op{"peeking", &infer, &forward, &backward};
+};
+}  // namespace
+
+TEST(Tape, RefusesABackwardThatReadsAParameterWhichInferDoesNotDeclare) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  const Mlp<float> mlp(parameters, 8);
+  hs::Tape tape(runtime);
+  hs::Gradients<float> gradients(parameters, tape);
+  tape.begin();
+  const auto x = hs::constant<float>(tape, {8, 8}, data);
+  const auto y = tape.handle<float>(
+      tape.record(Peeking::op, {x}, {mlp.up}, hs::autograd::NoPayload{}));
+  const auto loss = squared_error(y, data);
+  EXPECT_EQ(message([&] { tape.backward(loss); }),
+            "peeking: backward reads parameter 'up', which infer does not declare by "
+            "backward_reads_parameters");
 }
 
 namespace {

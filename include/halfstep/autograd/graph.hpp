@@ -77,6 +77,7 @@ struct Node {
       -1;  ///< the recompute segment that this node stands for and that runs again
   std::uint32_t passes = 0;  ///< bit i: input i's gradient is output 0's
   std::uint32_t reads_inputs = ~0U, reads_outputs = ~0U;  ///< bit i: backward reads its values
+  std::uint32_t reads_parameters = ~0U;                   ///< as above
   bool wants_gradient = false;                            ///< backward may be called
   bool keeps_saved = false;  ///< what forward saves is there for backward
   bool repeatable = false;   ///< forward may run again, whenever
@@ -90,6 +91,11 @@ struct Node {
 /// all.
 [[nodiscard]] inline bool reads_input(const Node& node, std::uint32_t i) {
   return node.reads_inputs == ~0U || (node.reads_inputs >> i & 1U) != 0;
+}
+
+/// Whether `which`, such as Node::reads_parameters, names a node's parameter i.
+[[nodiscard]] inline bool reads_parameter(std::uint32_t which, std::size_t i) {
+  return which == ~0U || (i < 32 && (which >> i & 1U) != 0);
 }
 
 struct ParameterRef {

@@ -158,6 +158,11 @@ class Infer : public Context {
     node().reads_inputs = bits(inputs);
     node().reads_outputs = bits(outputs);
   }
+  /// Declares which parameters' values backward reads, by number; without it, all. Where weights
+  /// are sharded the others are not brought here for it. Backward fails where it reads more.
+  void backward_reads_parameters(std::initializer_list<std::size_t> parameters) {
+    node().reads_parameters = bits(parameters);
+  }
 
  private:
   [[nodiscard]] static std::uint32_t bits(std::initializer_list<std::size_t> numbers) {
@@ -233,6 +238,15 @@ class Backward : public Forward {
                ? nullptr
                : data<S>(value(node().inputs, i),
                          graph_.gradients[static_cast<std::size_t>(gradient)].block, plane);
+  }
+  /// A parameter's values, of those that infer declares.
+  template <class T>
+  [[nodiscard]] tensor::Acquired<numeric::plane_t<T>> parameter(std::size_t i) const {
+    if (!reads_parameter(node().reads_parameters, i)) {
+      core::fail<StateError>(op_name(), ": backward reads parameter '", parameter_info(i).name,
+                             "', which infer does not declare by backward_reads_parameters");
+    }
+    return Forward::parameter<T>(i);
   }
   /// Where to write a parameter's gradient, of its store's gradient type G (float; double for
   /// double).

@@ -163,8 +163,39 @@ inline void Tape::run_forward(std::uint32_t id, bool computed) {
   }
 }
 
+// Those parameters of a node that a pass over it reads, held in their stores until destroyed: so a
+// store sees one hold of each, whatever the op does, and in a dry run the same ones.
+class Tape::Held {
+ public:
+  Held(const Tape& tape, autograd::Range parameters, std::uint32_t which)
+      : Held(tape, parameters.first, which) {  // from here on it is destroyed if a store throws
+    for (const auto end = first_ + parameters.count; end_ < end; ++end_) {
+      if (auto* const store = store_of(end_)) store->hold(tape_.graph_.parameters[end_].id);
+    }
+  }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+  ~Held() {
+    while (end_-- > first_) {
+      if (auto* const store = store_of(end_)) store->release(tape_.graph_.parameters[end_].id);
+    }
+  }
+
+ private:
+  Held(const Tape& tape, std::uint32_t first, std::uint32_t which)
+      : tape_(tape), first_(first), end_(first), which_(which) {}
+  [[nodiscard]] tensor::AnyStore* store_of(std::uint32_t i) const {
+    if (!autograd::reads_parameter(which_, i - first_)) return nullptr;
+    return tape_.dry() ? tape_.dry_store_ : &tape_.graph_.parameters[i].table->store();
+  }
+
+  const Tape& tape_;
+  std::uint32_t first_, end_, which_;  // in the graph's parameters; bit i: the node's parameter i
+};
+
 inline void Tape::run_kernel(std::uint32_t id) {
   const autograd::Node& node = graph_.nodes[id];
+  const Held held(*this, node.parameters, ~0U);
   graph_.workspace = graph_.arena.allocate(node.workspace_forward, core::Category::workspace);
   try {
     if (!dry()) {
@@ -195,6 +226,8 @@ inline void Tape::sweep_node(std::uint32_t id) {
   const std::size_t targets = graph_.leaf_targets.size();
   ledger().set_event({core::Event::Phase::backward, node.op->name, id});
   if (reached) {
+    // Held while inputs are made again, too: of another layer's weights, perhaps.
+    const Held held(*this, node.parameters, node.reads_parameters);
     for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
       if (autograd::reads_input(node, i)) make_again(graph_.links[node.inputs.first + i]);
     }

@@ -20,6 +20,7 @@
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/segment.hpp>
 #include <halfstep/autograd/variable.hpp>
+#include <halfstep/core/assert.hpp>
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
 #include <halfstep/core/ledger.hpp>
@@ -30,6 +31,7 @@
 #include <halfstep/numeric/dtype.hpp>
 #include <halfstep/tensor/parameters.hpp>
 #include <halfstep/tensor/sink.hpp>
+#include <halfstep/tensor/store.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG {
 
@@ -168,6 +170,13 @@ class Tape {
   void watch_sweep(std::vector<Swept>* out) {
     HALFSTEP_ASSERT(dry());
     watched_ = out;
+  }
+
+  /// Lets a dry tape hold through `store` what ops read, as a real one does through the store of
+  /// each parameter: a dry run of what such a store would bring. Null: through none.
+  void read_through(tensor::AnyStore* store) {
+    HALFSTEP_ASSERT(dry());
+    dry_store_ = store;
   }
 
   /// Runs `op` and records it. Inputs are on this tape; P is trivially copyable and is what
@@ -352,6 +361,7 @@ class Tape {
   void try_drop(std::uint32_t value);
   void narrow(autograd::Value& value);
   void make_again(std::uint32_t value);
+  class Held;
   void run_kernel(std::uint32_t id);
   void require_sum_of_losses(std::uint32_t id);
   static void require_version(const autograd::ParameterRef& ref);
@@ -406,6 +416,7 @@ class Tape {
   std::vector<std::uint32_t> outside_, kept_ids_;  // of the fold in progress
   std::vector<autograd::Value> kept_;
   std::vector<Swept>* watched_ = nullptr;
+  tensor::AnyStore* dry_store_ = nullptr;
   std::int64_t replayed_ops_ = 0;
   double replayed_flops_ = 0.0;
   KeepPolicy keep_ = keep_default;

@@ -62,6 +62,22 @@ struct ParameterInfo {
   return std::string_view(info.name).substr(0, dot == std::string::npos ? info.name.size() : dot);
 }
 
+/// "blocks.3" of "blocks.3.up.weight", "norm" of "norm.gain": what is brought to where it is read at
+/// a time, a layer that is one of several alike, whole, or a layer by itself.
+[[nodiscard]] inline std::string_view unit_name(const ParameterInfo& info) {
+  const std::string_view name = info.name;
+  std::size_t begin = 0;
+  for (auto dot = name.find('.'); dot != std::string_view::npos; dot = name.find('.', begin)) {
+    const std::string_view part = name.substr(begin, dot - begin);
+    if (!part.empty() && part.find_first_not_of("0123456789") == std::string_view::npos)
+      return name.substr(0, dot);
+    begin = dot + 1;
+  }
+  return layer_name(info);
+}
+
+class AnyStore;
+
 /// Registered parameters in order. Offsets are contiguous, without padding.
 class ParameterTable {
  public:
@@ -89,6 +105,8 @@ class ParameterTable {
   /// Gives the store its memory and initial values, once. The first tape that begins does it; from
   /// then on nothing can be registered.
   virtual void lay_out() = 0;
+  /// Through which weights are read: the resident one, or one that was put in front of it.
+  [[nodiscard]] virtual AnyStore& store() = 0;
 
  protected:
   ~ParameterTable() = default;

@@ -205,6 +205,7 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
     lay_out();
     for (auto& info : infos_)
       ++info.version;
+    store().restart(false);
     return {base_, static_cast<std::size_t>((kept_.end - kept_.begin) * plane_count)};
   }
   /// The tangents of one parameter, of a store of duals.
@@ -245,7 +246,9 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
       const std::uint64_t before = tensor::bytes_hash(bytes);
       visitor.tensor(tensor::StateTensor{infos_[i].name, numeric::dtype_of<T>, infos_[i].shape,
                                          piece.first, bytes});
-      if (tensor::bytes_hash(bytes) != before) ++infos_[i].version;
+      if (tensor::bytes_hash(bytes) == before) continue;
+      ++infos_[i].version;
+      store().restart(false);
     }
   }
 

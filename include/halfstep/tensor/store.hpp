@@ -12,20 +12,33 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::tensor {
 
+/// A store as those see it who do not read, whatever its elements are: the tape holds what an op
+/// reads while the op runs.
+class AnyStore {
+ public:
+  AnyStore() = default;
+  AnyStore(const AnyStore&) = delete;
+  AnyStore& operator=(const AnyStore&) = delete;
+  virtual ~AnyStore() = default;
+
+  /// As Store::acquire.
+  virtual void hold(ParameterId id) = 0;
+  virtual void release(ParameterId id) = 0;
+  /// The reads that come begin anew, and values may have changed: what was brought from elsewhere
+  /// and nobody holds is dropped. `repeats`: they are those of the last time that said so, in the
+  /// same order, as one micro-batch reads what the other does.
+  virtual void restart(bool /*repeats*/) {}
+};
+
 /// The role of a store of elements S (the plane type of the model's element type). An implementer
 /// promises that the pointer from `acquire` is valid, and its content does not change, until the
 /// matching `release`; acquires of one parameter may nest.
 template <class S>
-class Store {
+class Store : public AnyStore {
  public:
-  Store() = default;
-  Store(const Store&) = delete;
-  Store& operator=(const Store&) = delete;
-  virtual ~Store() = default;
-
   /// All elements of the parameter, planes one after the other.
   [[nodiscard]] virtual const S* acquire(ParameterId id) = 0;
-  virtual void release(ParameterId id) = 0;
+  void hold(ParameterId id) final { static_cast<void>(acquire(id)); }
 };
 
 /// An acquired parameter, released on every way out.
@@ -55,8 +68,7 @@ template <class S>
 class StoredTable : public ParameterTable {
  public:
   using ParameterTable::ParameterTable;
-  /// Through which weights are read: the resident one, or one that was put in front of it.
-  [[nodiscard]] virtual Store<S>& store() = 0;
+  [[nodiscard]] Store<S>& store() override = 0;
 
  protected:
   ~StoredTable() = default;

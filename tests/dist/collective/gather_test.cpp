@@ -243,6 +243,53 @@ TEST_P(Gather, ARankThatDoesNotComeIsNamedAfterTheTimeout) {
              {.timeout = std::chrono::milliseconds(100)});
   EXPECT_TRUE(named);
 }
+TEST_P(Gather, AStartedAllGatherWaitsForNobodyAndIsCompleteWhenTheNextOperationBegins) {
+  std::atomic<int> started{0};
+  ranks::run(3, GetParam(), [&](Group& group) {
+    const std::vector<std::int64_t> counts{3, 0, 20'000};
+    std::vector<float> all(20'003, -1.0F);
+    for (int round = 1; round <= 3; ++round) {
+      const auto length = static_cast<std::size_t>(counts[static_cast<std::size_t>(group.rank())]);
+      const std::vector<float> mine(length, static_cast<float>(round * 10 + group.rank()));
+      // One after the other: rank 0 has started, and sent what it can, before rank 1 begins.
+      while (started != 3 * (round - 1) + group.rank())
+        std::this_thread::yield();
+      dist::start_all_gather<float>(group, mine, all, counts);
+      ++started;
+      if (round == 2) {
+        dist::barrier(group);
+      } else {
+        group.transport().advance();
+        group.transport().finish();
+      }
+      group.transport().finish();  // of nothing
+      std::vector<float> expected(3, static_cast<float>(round * 10));
+      expected.resize(all.size(), static_cast<float>(round * 10 + 2));
+      EXPECT_EQ(all, expected) << round;
+    }
+    std::vector<float> sums(5, 1.0F);  // slots and mailboxes are in step still
+    dist::all_reduce(group, std::span(sums));
+    EXPECT_EQ(sums, std::vector<float>(5, 3.0F));
+  });
+}
+TEST_P(Gather, AStartedAllGatherOfOtherCountsIsAMismatchOnTheRankThatReceives) {
+  std::atomic<int> named{0};
+  ranks::run(2, GetParam(),
+             [&](Group& group) {
+               const std::vector<std::int64_t> counts{4, group.rank() == 0 ? 4 : 5};
+               const std::vector<float> mine(group.rank() == 0 ? 4 : 5);
+               std::vector<float> all(mine.size() + 4);
+               try {
+                 dist::start_all_gather<float>(group, mine, all, counts);
+                 group.transport().finish();
+               } catch (const halfstep::MismatchError& error) {
+                 named += std::string(error.what()).find("all_gather") != std::string::npos ? 1 : 0;
+               } catch (const halfstep::Error&) {  // the other has ended
+               }
+             },
+             {.timeout = std::chrono::milliseconds(500)});
+  EXPECT_GT(named, 0);
+}
 TEST_P(Gather, ManyRanksOnFewCoresStillMeet) {
   const auto start = std::chrono::steady_clock::now();
   ranks::run(8, GetParam(), [&](Group& group) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// with: dist/parallel/gpt_run.cpp
 #include <halfstep/dist/parallel/data_parallel.hpp>
 
 #include <array>
@@ -12,7 +13,11 @@
 #include <gtest/gtest.h>
 
 #include <halfstep/core/error.hpp>
+#include <halfstep/mixed/gradient_accumulator.hpp>
+#include <halfstep/mixed/master_weights.hpp>
+#include <halfstep/optim/adamw.hpp>
 
+#include "dist/parallel/given_store.hpp"
 #include "dist/parallel/gpt_run.hpp"
 #include "dist/ranks.hpp"
 #include "mixed/given_tape.hpp"
@@ -77,20 +82,7 @@ TEST(DataParallel, ByDirectExchangeInSharedMemoryAndByARingOfTwoIsTheSame) {
       << "the ring of four rotates";
 }
 
-/// The gradient of one store of `elements`, given by hand.
-struct Hand {
-  hs::Runtime runtime;
-  hs::Parameters<float> parameters;
-  std::vector<hs::Parameter<float>> all;
-  explicit Hand(const std::vector<std::int64_t>& elements, std::uint64_t seed = 1)
-      : runtime({.threads = 1, .seed = seed}), parameters(runtime) {
-    for (std::size_t i = 0; i < elements.size(); ++i) {
-      all.push_back(parameters.scope().add(std::string(1, static_cast<char>('a' + i)),
-                                           {elements[i]}, hs::Role::weight,
-                                           hs::Init::normal(1.0F)));
-    }
-  }
-};
+using Hand = halfstep_tests::GivenStore<float>;
 
 TEST(DataParallel, SendsTwiceTheParametersTimesNMinusOneOverNHoweverOftenItAccumulates) {
   for (const int micro_batches : {4, 16}) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A small GPT trained by any number of ranks, with dropout, clipping, accumulation and, in fp16, a
-// loss scale that overflows at first: what tests of equal bits repeat under other layouts. Not part
-// of the library.
+// loss scale that overflows at first: what tests of equal bits repeat under other layouts, compiled
+// once for all of them. Not part of the library.
 #pragma once
 
 #include <concepts>
@@ -16,12 +16,8 @@
 #include <halfstep/data/text.hpp>
 #include <halfstep/dist/collective/group.hpp>
 #include <halfstep/dist/parallel/data_parallel.hpp>
-#include <halfstep/dist/parallel/zero1.hpp>
-#include <halfstep/dist/parallel/zero2.hpp>
-#include <halfstep/dist/parallel/zero3.hpp>
-#include <halfstep/nn/gpt.hpp>
-#include <halfstep/nn/segmented_gpt.hpp>
-#include <halfstep/train/fit.hpp>
+#include <halfstep/numeric/bf16.hpp>
+#include <halfstep/numeric/fp16.hpp>
 
 #include "dist/ranks.hpp"
 
@@ -65,78 +61,9 @@ struct Outcome {
   return made;
 }
 
-/// As DataParallel, with a share that a test can falsify.
+/// Trains on the ranks of a group, or, without one, here alone. T is float, bf16 or fp16.
 template <class T>
-class Ranks final : public hs::mixed::Processes<float> {
- public:
-  Ranks(dist::Group& group, hs::Parameters<T>& parameters, const Settings& settings)
-      : inner_(group, parameters, settings.parallel),
-        wrong_(settings.wrong_share && group.rank() == 1) {}
-  hs::mixed::MicroBatchRange share(const hs::mixed::StepShape& shape) const override {
-    auto range = inner_.share(shape);
-    if (wrong_) range.first = 0;
-    return range;
-  }
-  std::span<float> memory(std::int64_t elements) override { return inner_.memory(elements); }
-  void begin(std::span<float> sums) override { inner_.begin(sums); }
-  void finished(hs::ParameterId id) override { inner_.finished(id); }
-  void complete() override { inner_.complete(); }
-  hs::core::Range held() const override { return inner_.held(); }
-  void gather(std::vector<double>& losses, std::vector<double>& counts) override {
-    inner_.gather(losses, counts);
-  }
-  void decide(hs::mixed::Findings& findings, std::span<double> blocks) override {
-    inner_.decide(findings, blocks);
-  }
-
- private:
-  dist::DataParallel<T> inner_;
-  bool wrong_;
-};
-
-/// Trains on the ranks of a group, or, without one, here alone.
-template <class T>
-[[nodiscard]] Outcome run(hs::Runtime& runtime, dist::Group* group, const Settings& settings) {
-  hs::Parameters<T> parameters(runtime);
-  const hs::nn::Gpt<T> gpt(parameters, {.vocabulary = text().vocabulary(),
-                                        .context = 17,
-                                        .layers = 2,
-                                        .heads = 2,
-                                        .width = 24,
-                                        .dropout = settings.dropout});
-  const hs::nn::SegmentedGpt<T> model(gpt, settings.segments);
-  hs::mixed::LossScaler scaler =
-      settings.first_scale == 0.0F
-          ? hs::mixed::LossScaler::fixed(1.0F)
-          : hs::mixed::LossScaler({.initial = settings.first_scale, .interval = 5});
-  using Optimizer = hs::mixed::MasterWeights<hs::optim::AdamW, T>;
-  const hs::optim::AdamWOptions adamw{.beta2 = 0.99, .weight_decay = 0.1};
-  hs::Tape tape(runtime);
-  const hs::train::FitOptions options{.steps = settings.steps,
-                                      .lr = 3e-3F,
-                                      .min_lr = 3e-4F,
-                                      .warmup = 2,
-                                      .clip = settings.clip,
-                                      .rows = 2,
-                                      .accumulate = settings.micro_batches};
-  const auto outcome = [&](auto&& optimizer, auto&& accumulator) {
-    const auto fit = hs::train::fit(model, tape, optimizer, accumulator, scaler, text(), options);
-    return Outcome{fit.weights_hash, fit.train_loss, fit.held_out,      fit.micro_batches,
-                   fit.tokens,       fit.skipped,    parameters.count()};
-  };
-  using Accumulator = hs::mixed::GradientAccumulator<T>;
-  if (group == nullptr)
-    return outcome(Optimizer(parameters, adamw), Accumulator(parameters, scaler));
-  const auto sharded = [&](auto&& optimizer) {
-    return outcome(optimizer, Accumulator(parameters, &scaler, optimizer.ranks()));
-  };
-  const dist::ShardOptions shard{.bucket_bytes = settings.parallel.bucket_bytes};
-  if (settings.stage == 1) return sharded(dist::Zero1<Optimizer>(*group, parameters, adamw, shard));
-  if (settings.stage == 2) return sharded(dist::Zero2<Optimizer>(*group, parameters, adamw, shard));
-  if (settings.stage == 3) return sharded(dist::Zero3<Optimizer>(*group, parameters, adamw, shard));
-  Ranks<T> ranks(*group, parameters, settings);
-  return outcome(Optimizer(parameters, adamw), Accumulator(parameters, &scaler, ranks));
-}
+[[nodiscard]] Outcome run(hs::Runtime& runtime, dist::Group* group, const Settings& settings);
 
 template <class T>
 [[nodiscard]] Settings of_format(Settings settings) {

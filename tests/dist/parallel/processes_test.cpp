@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Training by real processes. Each test starts this program again, for itself alone; what ranks
 // come to is compared in the launcher, through a file that they inherit.
+// with: dist/parallel/gpt_run.cpp
 #include <halfstep/dist/transport/launch.hpp>
 
 #include <array>

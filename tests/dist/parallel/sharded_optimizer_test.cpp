@@ -15,6 +15,7 @@
 #include <halfstep/mixed/master_weights.hpp>
 #include <halfstep/optim/adamw.hpp>
 
+#include "dist/parallel/given_store.hpp"
 #include "dist/ranks.hpp"
 #include "mixed/given_tape.hpp"
 
@@ -23,30 +24,10 @@ namespace hs = halfstep;
 namespace dist = halfstep::dist;
 using hs::bf16;
 using Masters = hs::mixed::MasterWeights<hs::optim::AdamW, bf16>;
+using Accumulator = hs::mixed::GradientAccumulator<bf16>;
+using GivenStore = halfstep_tests::GivenStore<bf16>;
 
-void add(hs::Parameters<bf16>& parameters) {
-  parameters.scope().add("a", {3000}, hs::Role::weight, hs::Init::normal(1.0F));
-  parameters.scope().add("b", {5}, hs::Role::bias, hs::Init::normal(1.0F));
-  parameters.scope().add("c", {2000}, hs::Role::weight, hs::Init::normal(1.0F));
-}
-
-void step(hs::Parameters<bf16>& parameters, auto& optimizer, auto& accumulator, int number) {
-  halfstep_tests::GivenTape tape;
-  auto window =
-      accumulator.begin(tape, number, {.micro_batches = 4, .rows = 1, .targets_per_row = 1});
-  for (const auto micro : window) {
-    tape.begin(micro);
-    halfstep_tests::GivenLoss<float> loss{.sum = 1.0, .leaves = {}};
-    for (auto i = static_cast<std::uint32_t>(parameters.size()); i-- > 0;) {
-      std::vector<float> leaf;
-      for (std::int64_t e = 0; e < parameters.infos()[i].elements; ++e)
-        leaf.push_back(0.1F * static_cast<float>((e * 7 + micro.number * 3 + number) % 13) - 0.5F);
-      loss.leaves.push_back({{i}, leaf});
-    }
-    window.backward(tape, loss);
-  }
-  optimizer.step(std::move(window).unscale(), 0.01F);
-}
+const std::vector<std::int64_t> sizes{3000, 5, 2000};
 
 /// Loads other weights into the store, as a checkpoint would.
 struct Loading {
@@ -65,35 +46,38 @@ struct Hashes {
   friend bool operator==(const Hashes&, const Hashes&) = default;
 };
 /// One step, weights from elsewhere unless told not to, and one step more.
-Hashes hashes(hs::Parameters<bf16>& parameters, auto& optimizer, auto&& accumulator, bool load) {
-  step(parameters, optimizer, accumulator, 0);
+Hashes hashes(hs::Parameters<bf16>& parameters, auto& optimizer, Accumulator&& accumulator,
+              bool load) {
+  const auto step = [&](int number) {
+    halfstep_tests::GivenTape tape;
+    auto window = halfstep_tests::given_window(tape, accumulator, number, 4,
+                                               halfstep_tests::gradients_of(number));
+    optimizer.step(std::move(window).unscale(), 0.01F);
+  };
+  step(0);
   Loading loading;
   if (load) parameters.visit_state(loading);
   Hashes out;
   out.loaded = optimizer.weights_hash();
-  step(parameters, optimizer, accumulator, 1);
+  step(1);
   out.trained = optimizer.weights_hash();
   return out;
 }
 Hashes alone(bool load) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<bf16> parameters(runtime);
-  add(parameters);
-  Masters optimizer(parameters);
-  return hashes(parameters, optimizer, hs::mixed::GradientAccumulator<bf16>(parameters), load);
+  GivenStore store(sizes);
+  Masters optimizer(store.parameters);
+  return hashes(store.parameters, optimizer, Accumulator(store.parameters), load);
 }
 template <class Zero>
 void expect_as_alone(bool load, const Hashes& one) {
   for (const int n : {1, 2, 4}) {
     ranks::run(n, ranks::Over::heap, [&](dist::Group& group) {
-      hs::Runtime runtime({.threads = 1});
-      hs::Parameters<bf16> parameters(runtime);
-      add(parameters);
-      Zero zero(group, parameters);
-      const Hashes mine =
-          hashes(parameters, zero,
-                 hs::mixed::GradientAccumulator<bf16>(parameters, nullptr, zero.ranks()), load);
-      EXPECT_EQ(mine, one) << n;
+      GivenStore store(sizes);
+      Zero zero(group, store.parameters);
+      EXPECT_EQ(hashes(store.parameters, zero, Accumulator(store.parameters, nullptr, zero.ranks()),
+                       load),
+                one)
+          << n;
     });
   }
 }

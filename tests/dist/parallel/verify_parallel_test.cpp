@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// with: dist/parallel/gpt_run.cpp
 #include <halfstep/dist/parallel/verify_parallel.hpp>
 
 #include <cstdint>

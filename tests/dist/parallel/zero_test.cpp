@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// with: dist/parallel/gpt_run.cpp
 #include <halfstep/dist/parallel/zero3.hpp>
 
 #include <array>
@@ -16,8 +17,12 @@
 #include <halfstep/dist/parallel/shards.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>
 #include <halfstep/dist/parallel/zero2.hpp>
+#include <halfstep/mixed/gradient_accumulator.hpp>
+#include <halfstep/mixed/master_weights.hpp>
+#include <halfstep/optim/adamw.hpp>
 #include <halfstep/optim/lamb.hpp>
 
+#include "dist/parallel/given_store.hpp"
 #include "dist/parallel/gpt_run.hpp"
 #include "dist/ranks.hpp"
 #include "mixed/given_tape.hpp"
@@ -30,6 +35,7 @@ using gpt_run::expect_as_alone;
 using gpt_run::Outcome;
 using gpt_run::Settings;
 using gpt_run::together;
+using halfstep_tests::GivenStore;
 using hs::core::Category;
 using ranks::Over;
 
@@ -150,29 +156,15 @@ template <class Optimizer, class Look>
 void step_once(int n, Over over, const std::vector<std::int64_t>& sizes, int rounds, Look look) {
   using T = typename Optimizer::Element;
   ranks::run(n, over, [&](dist::Group& group) {
-    hs::Runtime runtime({.threads = 1});
-    hs::Parameters<T> parameters(runtime);
-    std::vector<hs::Parameter<T>> all;
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      all.push_back(parameters.scope().add("p" + std::to_string(i), {sizes[i]}, hs::Role::weight,
-                                           hs::Init::normal(1.0F)));
-    }
-    Optimizer optimizer(group, parameters, {}, {.bucket_bytes = 4096});
-    hs::mixed::GradientAccumulator<T> accumulator(parameters, nullptr, optimizer.ranks());
+    GivenStore<T> store(sizes);
+    Optimizer optimizer(group, store.parameters, {}, {.bucket_bytes = 4096});
+    hs::mixed::GradientAccumulator<T> accumulator(store.parameters, nullptr, optimizer.ranks());
     halfstep_tests::GivenTape tape;
     const std::uint64_t before = group.traffic().bytes_sent;
-    auto window =
-        accumulator.begin(tape, 0, {.micro_batches = n * rounds, .rows = 1, .targets_per_row = 1});
-    for (const auto micro : window) {
-      tape.begin(micro);
-      halfstep_tests::GivenLoss<float> loss{.sum = 1.0, .leaves = {}};
-      for (std::size_t i = sizes.size(); i-- > 0;)
-        loss.leaves.push_back(
-            {all[i].id, std::vector<float>(static_cast<std::size_t>(sizes[i]), 1.0F)});
-      window.backward(tape, loss);
-    }
+    auto window = halfstep_tests::given_window(tape, accumulator, 0, n * rounds,
+                                               [](auto, auto) { return 1.0F; });
     EXPECT_TRUE(optimizer.step(std::move(window).unscale(), 1e-3F).applied);
-    look(group, runtime, parameters, optimizer, group.traffic().bytes_sent - before);
+    look(group, store.runtime, store.parameters, optimizer, group.traffic().bytes_sent - before);
   });
 }
 
@@ -245,9 +237,7 @@ TEST(Zero1, ShowsItsStateWithItsPlaceInTheWhole) {
           void tensor(const hs::tensor::StateTensor& one) {
             EXPECT_EQ(one.shape, hs::Shape({5000}));
             EXPECT_EQ(one.first, own.begin);
-            const std::size_t which = one.name == "adamw.m.p0"   ? 0
-                                      : one.name == "adamw.v.p0" ? 1
-                                                                 : 2;
+            const std::size_t which = one.name == "adamw.m.a" ? 0 : one.name == "adamw.v.a" ? 1 : 2;
             covered[which] += std::ssize(one.bytes) / 4;
           }
           void scalar(std::string_view, std::int64_t& value) { EXPECT_EQ(value, 1); }
@@ -315,56 +305,35 @@ TEST_P(ZeroStage, WithRecomputeSegmentsTrainsToTheBitsOfOneProcessWithoutThem) {
 }
 /// Three steps of four micro-batches by `optimizer`, which may be one of several ranks'.
 template <class T>
-std::uint64_t hash_of_three_steps(auto& optimizer, auto&& accumulator,
-                                  hs::Parameters<T>& parameters) {
+std::uint64_t hash_of_three_steps(auto& optimizer,
+                                  hs::mixed::GradientAccumulator<T>&& accumulator) {
   halfstep_tests::GivenTape tape;
   for (int step = 0; step < 3; ++step) {
-    auto window =
-        accumulator.begin(tape, step, {.micro_batches = 4, .rows = 1, .targets_per_row = 1});
-    for (const auto micro : window) {
-      tape.begin(micro);
-      halfstep_tests::GivenLoss<float> loss{.sum = 1.0, .leaves = {}};
-      for (auto i = static_cast<std::uint32_t>(parameters.size()); i-- > 0;) {
-        std::vector<float> leaf;
-        for (std::int64_t e = 0; e < parameters.infos()[i].elements; ++e)
-          leaf.push_back(0.1F * static_cast<float>((e * 7 + micro.number * 3 + step) % 13) - 0.5F);
-        loss.leaves.push_back({{i}, leaf});
-      }
-      window.backward(tape, loss);
-    }
+    auto window = halfstep_tests::given_window(tape, accumulator, step, 4,
+                                               halfstep_tests::gradients_of(step));
     optimizer.step(std::move(window).unscale().clip_norm(1.0F), 0.01F);
   }
   return optimizer.weights_hash();
 }
-void add_tensors(auto& parameters) {
-  for (const int elements : {7, 5000, 10, 4000, 3000})
-    parameters.scope().add("p" + std::to_string(elements), {elements}, hs::Role::weight,
-                           hs::Init::normal(1.0F));
-}
 template <class Zero>
 void expect_lamb_as_alone() {
   using T = typename Zero::Element;
+  using Accumulator = hs::mixed::GradientAccumulator<T>;
   static_assert(Zero::grain == hs::optim::Grain::tensor);
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<T> parameters(runtime);
-  add_tensors(parameters);
-  hs::mixed::MasterWeights<hs::optim::Lamb, T> optimizer(parameters);
-  const std::uint64_t one =
-      hash_of_three_steps(optimizer, hs::mixed::GradientAccumulator<T>(parameters), parameters);
+  const std::vector<std::int64_t> sizes{7, 5000, 10, 4000, 3000};
+  GivenStore<T> store(sizes);
+  hs::mixed::MasterWeights<hs::optim::Lamb, T> optimizer(store.parameters);
+  const std::uint64_t one = hash_of_three_steps(optimizer, Accumulator(store.parameters));
   for (const int n : {1, 2, 4}) {
     ranks::run(n, Over::sockets, [&](dist::Group& group) {
-      hs::Runtime own({.threads = 1});
-      hs::Parameters<T> shared(own);
-      add_tensors(shared);
-      Zero zero(group, shared);
-      EXPECT_EQ(hash_of_three_steps(
-                    zero, hs::mixed::GradientAccumulator<T>(shared, nullptr, zero.ranks()), shared),
+      GivenStore<T> shared(sizes);
+      Zero zero(group, shared.parameters);
+      EXPECT_EQ(hash_of_three_steps(zero, Accumulator(shared.parameters, nullptr, zero.ranks())),
                 one)
           << n;
-      for (const auto& info : shared.infos()) {
-        const auto own_shard = zero.shards().of(group.rank());
-        EXPECT_TRUE(own_shard.begin <= info.offset ||
-                    own_shard.begin >= info.offset + info.elements);
+      for (const auto& info : shared.parameters.infos()) {
+        const auto own = zero.shards().of(group.rank());
+        EXPECT_TRUE(own.begin <= info.offset || own.begin >= info.offset + info.elements);
       }
     });
   }

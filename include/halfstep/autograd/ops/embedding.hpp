@@ -47,6 +47,7 @@ struct Embedding {
     }
     c.output<T>({p.rows, p.length, width});
     c.backward_reads({}, {});
+    c.backward_reads_parameters({});
     c.save<std::int32_t>(p.rows * p.length);
     c.workspace(0, kernels::embedding_workspace(p.rows * p.length, table.shape[0]));
     const auto n = static_cast<double>(p.rows * p.length * width);

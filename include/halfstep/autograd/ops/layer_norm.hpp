@@ -37,6 +37,8 @@ struct LayerNorm {
     }
     c.output<T>(x);
     c.backward_reads({0}, {});
+    c.backward_reads_parameters({});
+    if (c.input_wants_gradient(0)) c.backward_reads_parameters({0});
     c.repeatable();
     c.save<A>(x.rows());  // mean
     c.save<A>(x.rows());  // rstd

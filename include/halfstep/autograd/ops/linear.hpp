@@ -47,6 +47,8 @@ struct Linear {
     const auto s = sizes(c);
     c.output<Out>(c.input_shape(0).with_width(s.out));
     c.backward_reads({0}, {});
+    c.backward_reads_parameters({});
+    if (c.input_wants_gradient(0)) c.backward_reads_parameters({0});
     c.repeatable();
     c.workspace(
         kernels::linear_forward_workspace<T>(c.compute(), s.rows, s.in, s.out),

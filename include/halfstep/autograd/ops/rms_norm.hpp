@@ -36,6 +36,8 @@ struct RmsNorm {
     }
     c.output<T>(x);
     c.backward_reads({0}, {});
+    c.backward_reads_parameters({});
+    if (c.input_wants_gradient(0)) c.backward_reads_parameters({0});
     c.repeatable();
     c.save<A>(x.rows());  // rstd
     const auto n = static_cast<double>(x.elements());

@@ -25,6 +25,7 @@ struct Use {
   static void infer(Infer& c) {
     c.output<T>(c.parameter_info(0).shape);
     c.backward_reads({}, {});
+    c.backward_reads_parameters({});
   }
   static void forward(Forward& c) { forward_plane(c, 0); }
   static void backward(Backward& c) { backward_plane(c, 0); }

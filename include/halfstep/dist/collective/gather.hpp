@@ -146,6 +146,35 @@ void reduce_scatter(Group& group, std::span<const E> in, std::type_identity_t<st
   memory->meet();
 }
 
+namespace detail {
+template <class T>
+void check_all_gather(Group& group, std::span<const T> in, std::span<T> out,
+                      std::span<const std::int64_t> counts) {
+  const std::int64_t sum = checked_sum("all_gather", group.size(), counts);
+  const auto rank = static_cast<std::size_t>(group.rank());
+  if (sum != std::ssize(out) || counts[rank] != std::ssize(in)) {
+    core::fail<ShapeError>("all_gather: in has ", in.size(), " elements and out ", out.size(),
+                           ", but the counts sum to ", sum, " and that of rank ", rank, " is ",
+                           counts[rank]);
+  }
+}
+}  // namespace detail
+
+/// The first half of an all_gather by messages, whatever the transport: sends and receives what can
+/// move without waiting. `out` is complete, and `in` free again, when the transport's `finish`
+/// returns, which the next operation calls too; `advance` moves more. The ranks do not meet, so one
+/// that began something else is noticed when its message comes, or by the timeout.
+/// @throws ShapeError for counts that do not fit.
+template <class T>
+requires std::is_trivially_copyable_v<T>
+void start_all_gather(Group& group, std::span<const T> in, std::type_identity_t<std::span<T>> out,
+                      std::span<const std::int64_t> counts) {
+  detail::check_all_gather(group, in, out, counts);
+  const Group::Operation operation(group, "all_gather", detail::format_name<T>(), "",
+                                   std::ssize(out), detail::hash_of(counts, sizeof(T)), nullptr);
+  detail::start_direct_all_gather<T>(group, operation.label(), in, out, detail::parts_of(counts));
+}
+
 /// out = every rank's `in`, one after the other, on all ranks.
 ///
 ///   in      [counts[rank]]   may be this rank's part of `out`
@@ -159,16 +188,11 @@ template <class T>
 requires std::is_trivially_copyable_v<T>
 void all_gather(Group& group, std::span<const T> in, std::type_identity_t<std::span<T>> out,
                 std::span<const std::int64_t> counts) {
-  const std::int64_t sum = detail::checked_sum("all_gather", group.size(), counts);
-  const auto rank = static_cast<std::size_t>(group.rank());
-  if (sum != std::ssize(out) || counts[rank] != std::ssize(in)) {
-    core::fail<ShapeError>("all_gather: in has ", in.size(), " elements and out ", out.size(),
-                           ", but the counts sum to ", sum, " and that of rank ", rank, " is ",
-                           counts[rank]);
-  }
+  detail::check_all_gather(group, in, out, counts);
   const detail::Parts parts = detail::parts_of(counts);
-  const Group::Operation operation(group, "all_gather", detail::format_name<T>(), "", sum,
-                                   detail::hash_of(counts, sizeof(T)), std::as_bytes(in));
+  const Group::Operation operation(group, "all_gather", detail::format_name<T>(), "",
+                                   std::ssize(out), detail::hash_of(counts, sizeof(T)),
+                                   std::as_bytes(in));
   detail::meet_and_compare(group);
   SharedMemory* const memory = group.transport().shared();
   if (memory == nullptr || !memory->all_posted_here()) {

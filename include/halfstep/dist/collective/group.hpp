@@ -82,11 +82,15 @@ class Group {
     /// `data` is what others may read and write, if it lies in shared memory.
     Operation(Group& group, std::string_view name, std::string_view format, std::string_view detail,
               std::int64_t count, std::uint64_t cut, std::span<const std::byte> data = {})
-        : group_(group),
-          label_(dist::label(name, format, detail, group.transport_.begin(name), count, cut)),
-          counted_(group.number_of(label_)),
-          before_(group.traffic()) {
+        : Operation(group, name, format, detail, count, cut, nullptr) {
       if (SharedMemory* const shared = group.transport_.shared()) shared->post(label_, data);
+    }
+    /// One of messages alone, at which ranks do not meet in shared memory either.
+    Operation(Group& group, std::string_view name, std::string_view format, std::string_view detail,
+              std::int64_t count, std::uint64_t cut, std::nullptr_t /*messages*/)
+        : Operation(group,
+                    dist::label(name, format, detail, group.transport_.begin(name), count, cut)) {
+      group.transport_.finish();  // what start_all_gather has begun
     }
     Operation(const Operation&) = delete;
     Operation& operator=(const Operation&) = delete;
@@ -99,6 +103,12 @@ class Group {
     [[nodiscard]] const Label& label() const { return label_; }
 
    private:
+    Operation(Group& group, const Label& label)
+        : group_(group),
+          label_(label),
+          counted_(group.number_of(label_)),
+          before_(group.traffic()) {}
+
     Group& group_;
     Label label_;
     std::size_t counted_;  // in collectives_; found here, since a destructor may not throw

@@ -27,12 +27,19 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::dist {
 
+/// Every rank's array of one length, on all ranks: `all` has that length for each of them, and this
+/// rank's array may lie at its place there.
+template <class V>
+void gather_equal(Group& group, std::span<const V> mine, std::span<V> all) {
+  std::array<std::int64_t, max_ranks> counts;
+  counts.fill(std::ssize(mine));
+  all_gather<V>(group, mine, all, std::span(counts).first(static_cast<std::size_t>(group.size())));
+}
 /// Every rank's value, on all ranks.
 template <class V>
 [[nodiscard]] std::vector<V> gather_values(Group& group, const V& value) {
-  const std::vector<std::int64_t> counts(static_cast<std::size_t>(group.size()), 1);
   std::vector<V> all(static_cast<std::size_t>(group.size()));
-  all_gather<V>(group, std::span(&value, 1), all, counts);
+  gather_equal<V>(group, std::span(&value, 1), all);
   return all;
 }
 
@@ -48,9 +55,11 @@ template <class V>
 
 /// The sum of all ranks' findings along the house's tree, on all ranks.
 [[nodiscard]] inline mixed::Findings sum_over_ranks(Group& group, const mixed::Findings& mine) {
-  std::vector<mixed::Findings> all = gather_values(group, mine);
+  std::array<mixed::Findings, max_ranks> all;
+  const auto ranks = static_cast<std::size_t>(group.size());
+  gather_equal<mixed::Findings>(group, std::span(&mine, 1), std::span(all).first(ranks));
   group.compute().parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
-    for (std::size_t n = all.size(); n > 1; n = (n + 1) / 2) {
+    for (std::size_t n = ranks; n > 1; n = (n + 1) / 2) {
       for (std::size_t i = 0; i < n / 2; ++i)
         all[i] = all[2 * i] + all[2 * i + 1];
       if (n % 2 != 0) all[n / 2] = all[n - 1];
@@ -64,18 +73,18 @@ template <class V>
 inline void gather_losses(Group& group, std::vector<double>& losses, std::vector<double>& counts,
                           bool strided) {
   const std::size_t each = losses.size(), n = static_cast<std::size_t>(group.size());
-  std::vector<double> mine(losses), all(2 * each * n);
-  mine.insert(mine.end(), counts.begin(), counts.end());
-  const std::vector<std::int64_t> lengths(n, static_cast<std::int64_t>(2 * each));
-  all_gather<double>(group, mine, all, lengths);
-  losses.assign(each * n, 0.0);
-  counts.assign(each * n, 0.0);
-  for (std::size_t rank = 0; rank < n; ++rank) {
-    for (std::size_t i = 0; i < each; ++i) {
-      const std::size_t number = strided ? i * n + rank : rank * each + i;
-      losses[number] = all[2 * each * rank + i];
-      counts[number] = all[2 * each * rank + each + i];
-    }
+  for (std::vector<double>* const numbers : {&losses, &counts}) {
+    numbers->resize(each * n);
+    const std::span<double> all(*numbers);
+    const auto mine = all.subspan(each * static_cast<std::size_t>(group.rank()), each);
+    if (group.rank() > 0) std::copy_n(all.begin(), each, mine.begin());
+    gather_equal<double>(group, mine, all);
+    if (!strided) continue;
+    const auto bytes = group.workspace(std::ssize(all) * std::int64_t{sizeof(double)});
+    auto* const by_rank = reinterpret_cast<double*>(bytes.data());
+    std::copy(all.begin(), all.end(), by_rank);
+    for (std::size_t number = 0; number < all.size(); ++number)
+      all[number] = by_rank[number % n * each + number / n];
   }
 }
 

@@ -4,17 +4,36 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/pool.hpp>
 #include <halfstep/core/strict_math.hpp>
+#include <halfstep/dist/collective/gather.hpp>
+#include <halfstep/dist/collective/group.hpp>
+#include <halfstep/dist/transport/transport.hpp>
 #include <halfstep/kernels/reduce.hpp>
 #include <halfstep/optim/optimizer.hpp>
 #include <halfstep/tensor/parameter_table.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::dist {
+
+/// Elements of each rank: what collectives take as counts.
+struct Counts {
+  std::array<std::int64_t, max_ranks> each{};
+  std::size_t ranks = 0;
+  operator std::span<const std::int64_t>() const { return std::span(each).first(ranks); }
+};
+
+/// What two ranges have in common; an empty part of the first if that is nothing.
+[[nodiscard]] inline core::Range within(core::Range range, core::Range other) {
+  return {std::clamp(other.begin, range.begin, range.end),
+          std::clamp(other.end, range.begin, range.end)};
+}
 
 /// Of grain `element` every rank has the same number of blocks, or one less; a parameter's blocks
 /// start anew at its first element, and its last may be short. Of grain `tensor` a rank begins with
@@ -46,13 +65,12 @@ class Shards {
     const auto r = static_cast<std::size_t>(rank);
     return {bounds_[r], bounds_[r + 1]};
   }
-  /// Elements of each rank's shard within a range: what collectives take as counts.
-  [[nodiscard]] std::vector<std::int64_t> counts_within(core::Range range) const {
-    std::vector<std::int64_t> counts;
+  /// Elements of each rank's shard within a range.
+  [[nodiscard]] Counts counts_within(core::Range range) const {
+    Counts counts;
     for (int rank = 0; rank < size(); ++rank) {
-      const core::Range own = of(rank);
-      counts.push_back(std::max<std::int64_t>(
-          0, std::min(own.end, range.end) - std::max(own.begin, range.begin)));
+      const core::Range here = within(range, of(rank));
+      counts.each[counts.ranks++] = here.end - here.begin;
     }
     return counts;
   }
@@ -70,5 +88,16 @@ class Shards {
 
   std::vector<std::int64_t> bounds_;
 };
+
+/// Of `values`, the elements `range` of a store: those that this rank owns become the sums over all
+/// ranks, and are returned.
+template <class R>
+[[nodiscard]] std::span<R> reduce_to_owners(Group& group, const Shards& shards, std::span<R> values,
+                                            core::Range range) {
+  const core::Range own = within(range, shards.of(group.rank()));
+  const std::span<R> mine = elements_of(values, {own.begin - range.begin, own.end - range.begin});
+  reduce_scatter<R>(group, values, mine, shards.counts_within(range));
+  return mine;
+}
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::dist

@@ -5,14 +5,11 @@
 #pragma once
 
 #include <cstdint>
-#include <numeric>
 #include <span>
-#include <vector>
 
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/pool.hpp>
 #include <halfstep/core/strict_math.hpp>
-#include <halfstep/dist/collective/gather.hpp>
 #include <halfstep/dist/collective/group.hpp>
 #include <halfstep/dist/parallel/agreement.hpp>
 #include <halfstep/dist/parallel/buckets.hpp>
@@ -42,15 +39,7 @@ class ReducedOnce final : public Buckets<T> {
 
  private:
   void reduce(std::span<R> sums, core::Range range) override {
-    const std::vector<std::int64_t> counts = shards_.counts_within(range);
-    const auto rank = static_cast<std::size_t>(this->group().rank());
-    const std::int64_t before =
-        std::accumulate(counts.begin(), counts.begin() + this->group().rank(), std::int64_t{0});
-    const std::span<R> bucket = elements_of(sums, range);
-    reduce_scatter<R>(
-        this->group(), bucket,
-        bucket.subspan(static_cast<std::size_t>(before), static_cast<std::size_t>(counts[rank])),
-        counts);
+    static_cast<void>(reduce_to_owners(this->group(), shards_, elements_of(sums, range), range));
   }
 
   const Shards& shards_;

@@ -7,7 +7,6 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
-#include <numeric>
 #include <span>
 #include <vector>
 
@@ -16,7 +15,6 @@
 #include <halfstep/core/ledger.hpp>
 #include <halfstep/core/pool.hpp>
 #include <halfstep/core/strict_math.hpp>
-#include <halfstep/dist/collective/gather.hpp>
 #include <halfstep/dist/collective/group.hpp>
 #include <halfstep/dist/parallel/agreement.hpp>
 #include <halfstep/dist/parallel/frontier.hpp>
@@ -66,6 +64,7 @@ class ShardSums final : public mixed::Sums<typename Parameters<T>::gradient> {
     arena_.clear();  // of a window that was dropped
     std::fill(leaves_.begin(), leaves_.end(), tensor::Block());
     frontier_.begin();
+    parameters_.store().restart(true);
   }
   [[nodiscard]] tensor::LeafTarget open(ParameterId id) override {
     HALFSTEP_ASSERT(number_ < micro_batches_ && !frontier_.has(id.index));
@@ -81,6 +80,7 @@ class ShardSums final : public mixed::Sums<typename Parameters<T>::gradient> {
     frontier_.complete([&](core::Range range) { reduce(range); });
     ++number_;
     frontier_.begin();
+    parameters_.store().restart(number_ < micro_batches_);
   }
   void fold() override {
     HALFSTEP_ASSERT(number_ == micro_batches_);
@@ -97,12 +97,6 @@ class ShardSums final : public mixed::Sums<typename Parameters<T>::gradient> {
   [[nodiscard]] tensor::ParameterTable& parameters() const override { return parameters_; }
 
  private:
-  /// What two ranges have in common; an empty part of the first if that is nothing.
-  [[nodiscard]] static core::Range within(core::Range range, core::Range other) {
-    return {std::clamp(other.begin, range.begin, range.end),
-            std::clamp(other.end, range.begin, range.end)};
-  }
-
   [[nodiscard]] R* data(const tensor::Block& leaf) const {
     return reinterpret_cast<R*>(arena_.data(leaf));
   }
@@ -123,13 +117,8 @@ class ShardSums final : public mixed::Sums<typename Parameters<T>::gradient> {
       std::memcpy(to.data(), data(leaves_[i]) + (here.begin - info.offset), to.size_bytes());
       if (here.begin == info.offset) arena_.release(leaves_[i]);
     }
-    const std::vector<std::int64_t> counts = shards_.counts_within(range);
-    const std::int64_t before =
-        std::accumulate(counts.begin(), counts.begin() + group_.rank(), std::int64_t{0});
-    const std::int64_t length = counts[static_cast<std::size_t>(group_.rank())];
-    const std::span<R> mine = elements_of(bucket, {before, before + length});
-    reduce_scatter<R>(group_, bucket, mine, counts);
-    if (length > 0) enter(mine, range.begin + before - own_.begin);
+    const std::span<R> mine = reduce_to_owners(group_, shards_, bucket, range);
+    if (!mine.empty()) enter(mine, within(range, own_).begin - own_.begin);
   }
 
   // A piece of leaf number_, at that place of the shard, enters the binary counter.

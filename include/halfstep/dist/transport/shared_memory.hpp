@@ -52,11 +52,15 @@ class SharedMemory final : public Transport {
   [[nodiscard]] std::string_view name() const override { return name_; }
   [[nodiscard]] SharedMemory* shared() override { return this; }
 
-  void exchange(const Label& label, std::span<const Outgoing> out,
-                std::span<const Incoming> in) override {
+  void start(const Label& label, std::span<const Outgoing> out,
+             std::span<const Incoming> in) override {
+    finish();
     current_ = label;
-    detail::exchange(*this, count(), rank_, size_, label, out, in);
+    exchange_.start(count(), rank_, size_, label, out, in);
+    advance();
   }
+  void advance() override { exchange_.advance(*this); }
+  void finish() override { exchange_.finish(*this); }
 
   /// Room for n elements in this rank's arena, at a multiple of 128 bytes; kept as long as the
   /// segment. Collectives on such buffers copy nothing.
@@ -86,7 +90,7 @@ class SharedMemory final : public Transport {
   /// Begins an operation on `data`, which may lie anywhere: the label and the place are published.
   void post(const Label& label, std::span<const std::byte> data) {
     current_ = label;
-    detail::Slot& slot = segment_.control(rank_).slots[label.number % 2];
+    detail::Slot& slot = segment_.control(rank_).slots[++posts_ % 2];
     slot.label = label;
     slot.offset = offset_of(data);
   }
@@ -129,10 +133,10 @@ class SharedMemory final : public Transport {
     return segment_.stage(peer, which);
   }
   [[nodiscard]] std::byte* inline_data(int peer) const {
-    return segment_.inline_data(peer, current_.number);
+    return segment_.inline_data(peer, posts_);
   }
 
-  // The link under detail::exchange.
+  // The link under detail::Exchange.
 
   std::size_t send_some(int peer, std::span<const std::byte> bytes) {
     detail::Mailbox& box = segment_.mailbox(rank_, peer);
@@ -190,7 +194,7 @@ class SharedMemory final : public Transport {
   }
 
   [[nodiscard]] const detail::Slot& slot(int peer) const {
-    return segment_.control(peer).slots[current_.number % 2];
+    return segment_.control(peer).slots[posts_ % 2];
   }
   [[nodiscard]] std::int64_t offset_of(std::span<const std::byte> data) const {
     const std::span<const std::byte> all = segment_.bytes();
@@ -280,6 +284,8 @@ class SharedMemory final : public Transport {
   std::string_view name_;
   WaitOptions options_;
   Label current_;
+  detail::Exchange exchange_;
+  std::uint64_t posts_ = 0;  // so many operations began by `post`: messages alone have no slot
   std::uint64_t phase_ = 0;
   std::int64_t used_ = 0, common_used_ = 0;
 };

@@ -61,13 +61,17 @@ class Sockets final : public Transport {
   [[nodiscard]] std::chrono::milliseconds timeout() const override { return timeout_; }
   [[nodiscard]] std::string_view name() const override { return "pipe"; }
 
-  void exchange(const Label& label, std::span<const Outgoing> out,
-                std::span<const Incoming> in) override {
+  void start(const Label& label, std::span<const Outgoing> out,
+             std::span<const Incoming> in) override {
+    finish();
     current_ = label;
-    detail::exchange(*this, count(), rank_, size(), label, out, in);
+    exchange_.start(count(), rank_, size(), label, out, in);
+    advance();
   }
+  void advance() override { exchange_.advance(*this); }
+  void finish() override { exchange_.finish(*this); }
 
-  // The link under detail::exchange.
+  // The link under detail::Exchange.
 
   std::size_t send_some(int peer, std::span<const std::byte> bytes) {
     if (bytes.empty()) return 0;
@@ -128,6 +132,7 @@ class Sockets final : public Transport {
   std::vector<detail::File> files_;
   std::chrono::milliseconds timeout_;
   Label current_;
+  detail::Exchange exchange_;
 };
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::dist

@@ -118,9 +118,11 @@ struct Traffic {
 class SharedMemory;
 
 /// The role of a transport. An implementer promises:
-///   - `exchange` sends and receives all of its messages, in whatever order they can move, so two
-///     ranks that both send first do not wait for each other. It returns when its own sends are
-///     handed over and its receives are complete. At most one message a peer and direction.
+///   - An exchange sends and receives all of its messages, in whatever order they can move, so two
+///     ranks that both send first do not wait for each other. `start` moves what moves without
+///     waiting, and so does `advance`; `finish` returns when its own sends are handed over and its
+///     receives are complete, at once if nothing is under way. Until then its buffers are the
+///     transport's. `start` finishes what is under way. At most one message a peer and direction.
 ///   - Between one pair of ranks messages arrive in the order in which they were sent. Each carries
 ///     its sender's label and length; the receiver throws MismatchError, naming both ranks and both
 ///     labels, before it writes a byte of one that differs from its own.
@@ -140,8 +142,14 @@ class Transport {
   /// "threads", "shm", "pipe": for logs.
   [[nodiscard]] virtual std::string_view name() const = 0;
 
-  virtual void exchange(const Label& label, std::span<const Outgoing> out,
-                        std::span<const Incoming> in) = 0;
+  virtual void start(const Label& label, std::span<const Outgoing> out,
+                     std::span<const Incoming> in) = 0;
+  virtual void advance() = 0;
+  virtual void finish() = 0;
+  void exchange(const Label& label, std::span<const Outgoing> out, std::span<const Incoming> in) {
+    start(label, out, in);
+    finish();
+  }
 
   /// The second tier: the memory that all ranks map; null where there is none.
   [[nodiscard]] virtual SharedMemory* shared() { return nullptr; }

@@ -82,10 +82,11 @@ void direct_reduce_scatter(Group& group, const Label& label, std::span<const E> 
   }
 }
 
-/// Every rank's `mine` into its part of out, on all ranks. mine may lie at its place in out.
+/// Every rank's `mine` into its part of out, on all ranks, once the transport has finished. mine
+/// may lie at its place in out.
 template <class T>
-void direct_all_gather(Group& group, const Label& label, std::span<const T> mine, std::span<T> out,
-                       const Parts& parts) {
+void start_direct_all_gather(Group& group, const Label& label, std::span<const T> mine,
+                             std::span<T> out, const Parts& parts) {
   const int n = group.size(), rank = group.rank();
   std::array<Outgoing, max_ranks> sends;
   std::array<Incoming, max_ranks> receives;
@@ -100,8 +101,14 @@ void direct_all_gather(Group& group, const Label& label, std::span<const T> mine
     if (!mine.empty()) sends[outgoing++] = {peer, std::as_bytes(mine)};
     if (!there.empty()) receives[incoming++] = {peer, std::as_writable_bytes(there)};
   }
-  group.transport().exchange(label, std::span(sends).first(outgoing),
-                             std::span(receives).first(incoming));
+  group.transport().start(label, std::span(sends).first(outgoing),
+                          std::span(receives).first(incoming));
+}
+template <class T>
+void direct_all_gather(Group& group, const Label& label, std::span<const T> mine, std::span<T> out,
+                       const Parts& parts) {
+  start_direct_all_gather(group, label, mine, out, parts);
+  group.transport().finish();
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::dist::detail
