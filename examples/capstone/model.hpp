@@ -45,6 +45,7 @@ struct Trained {
   std::optional<std::int64_t> predicted_peak;  ///< not where ranks keep parts of the state
   std::int64_t peak = 0;
   halfstep::core::Ledger::Bytes at_peak{};
+  std::int64_t resident = 0;  ///< by how much the process's memory grew, as the system counts it
   halfstep::core::Counters counters{};
   halfstep::train::TelemetryInfo telemetry;  ///< of the last window, with --telemetry
   halfstep::train::Divergence shadow;        ///< of the step that would come next, the same

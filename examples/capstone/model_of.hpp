@@ -8,12 +8,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include <halfstep/autograd/ops/cross_entropy.hpp>
 #include <halfstep/autograd/schedule.hpp>
 #include <halfstep/autograd/tape.hpp>
+#include <halfstep/core/resident_memory.hpp>
 #include <halfstep/dist/collective/all_reduce.hpp>
 #include <halfstep/dist/collective/gather.hpp>
 #include <halfstep/dist/collective/group.hpp>
@@ -43,6 +45,7 @@
 #include <halfstep/optim/warmup_cosine.hpp>
 #include <halfstep/tensor/hash.hpp>
 #include <halfstep/tensor/parameters.hpp>
+#include <halfstep/tensor/placement.hpp>
 #include <halfstep/train/early_stopping.hpp>
 #include <halfstep/train/evaluate.hpp>
 #include <halfstep/train/fit.hpp>
@@ -94,9 +97,11 @@ class Rehearsal {
     return hs::nn::plan_recompute(gpt_, options_.batch, options_.context, *budget, dry_.ledger().live()).require().schedule;
   }
 
-  /// The peak of the account over steps and evaluations.
-  [[nodiscard]] std::int64_t peak(const hs::autograd::Schedule& schedule) {
+  /// The peak of the account over steps and evaluations, and where the blocks of a step lie best.
+  [[nodiscard]] std::pair<std::int64_t, hs::tensor::Placement> peak(
+      const hs::autograd::Schedule& schedule) {
     const hs::nn::SegmentedGpt<T> model(gpt_, schedule);
+    hs::tensor::Placement placement;
     const std::vector<std::int32_t> tokens(
         static_cast<std::size_t>(options_.batch) * static_cast<std::size_t>(options_.context), 0);
     {
@@ -105,13 +110,14 @@ class Rehearsal {
         tape_.begin(micro);
         window.backward(tape_, model.loss(tape_, tokens, tokens));
       }
+      placement = tape_.placement();
       static_cast<void>(optimizer_.step(std::move(window).unscale(), options_.lr));
     }
     const int rows = (options_.batch + 3) / 4;  // as fit evaluates
     tape_.begin({.rows = rows}, hs::Record::nothing);
     static_cast<void>(model(tape_, std::span<const std::int32_t>(tokens).first(
                                        static_cast<std::size_t>(rows) * static_cast<std::size_t>(options_.context))));
-    return dry_.ledger().peak();
+    return {dry_.ledger().peak(), std::move(placement)};
   }
 
  private:
@@ -289,14 +295,16 @@ template <class T>
 Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Group& group, const Corpus& text,
                     const std::string& checkpoints, const std::string& weights_path,
                     const std::string& average_path, const Listeners& listeners) {
+  const std::int64_t resident = hs::core::peak_resident_memory();
   hs::Parameters<T> parameters(runtime);
   const hs::nn::Gpt<T> gpt(parameters, gpt_options(options, text.vocabulary()));
   Trained result;
   result.parameters = parameters.count();
+  hs::tensor::Placement placement;
   const auto schedule = [&] {
     Rehearsal<T> rehearsal(options, runtime, text.vocabulary());
     auto chosen = rehearsal.schedule();
-    if (options.zero == 0) result.predicted_peak = rehearsal.peak(chosen);
+    if (options.zero == 0) std::tie(result.predicted_peak, placement) = rehearsal.peak(chosen);
     return chosen;
   }();
   const hs::nn::SegmentedGpt<T> model(gpt, schedule);
@@ -359,6 +367,7 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
   }
   {
     hs::Tape tape(runtime);
+    tape.place(std::move(placement));
     const auto fit = hs::train::fit(model, tape, optimizer, accumulator, scaler, text,
                                     {.steps = options.steps,
                                      .lr = options.lr,
@@ -388,6 +397,7 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
     add_account(group, fit.tokens_of_process, result);
     result.replayed_ops = tape.replayed_ops();
     result.peak = runtime.ledger().peak();
+    result.resident = hs::core::peak_resident_memory() - resident;
     result.at_peak = runtime.ledger().at_peak();
     result.counters = runtime.counters();
   }

@@ -119,6 +119,7 @@ std::string summary_json(const Options& options, const Trained& trained, int thr
     peak[std::string(core::to_string(static_cast<core::Category>(c)))] = trained.at_peak[c];
   }
   if (trained.predicted_peak) json["predicted_peak_bytes"] = *trained.predicted_peak;
+  json["resident_growth_bytes"] = trained.resident;
   if (options.ranks > 1) json["ranks"] = ranks_json(options, trained);
   json["weights_hash"] = hash_text(trained.weights_hash);
   return json.dump(2) + "\n";

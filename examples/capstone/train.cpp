@@ -85,7 +85,7 @@ void report(const Options& options, const Dataset& dataset, const Trained& train
   print(core::text("peak memory       ", trained.peak, " bytes counted, ",
                    trained.predicted_peak ? core::text(*trained.predicted_peak, " predicted by a dry run (")
                                           : std::string("of rank 0 ("),
-                   share(trained.peak), ")\n"));
+                   share(trained.peak), "); the process grew by ", share(trained.resident), "\n"));
   for (std::size_t c = 0; c < core::categories; ++c) {
     if (trained.at_peak[c] == 0) continue;
     std::string name(core::to_string(static_cast<core::Category>(c)));

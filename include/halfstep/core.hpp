@@ -19,6 +19,7 @@
 #include <halfstep/core/micro_batch.hpp>
 #include <halfstep/core/pool.hpp>
 #include <halfstep/core/random.hpp>
+#include <halfstep/core/resident_memory.hpp>
 #include <halfstep/core/runtime.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/core/target.hpp>

@@ -8,6 +8,7 @@
 #include <halfstep/tensor/memory.hpp>
 #include <halfstep/tensor/parameter_table.hpp>
 #include <halfstep/tensor/parameters.hpp>
+#include <halfstep/tensor/placement.hpp>
 #include <halfstep/tensor/shape.hpp>
 #include <halfstep/tensor/sink.hpp>
 #include <halfstep/tensor/state.hpp>

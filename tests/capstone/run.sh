@@ -60,7 +60,8 @@ case $case in
     [ "$(ls "$work/a" | wc -l)" -eq 6 ] || fail "there is more: $(ls "$work/a")"
     for key in format steps parameters seed threads isa train_loss val_loss val_perplexity val_bits_per_byte val_accuracy \
       ngram_bits_per_byte tokens_per_second ms_per_step_median skipped_steps micro_batches peak_bytes \
-      total weights gradients master moments activations recompute workspace packed weights_hash; do
+      total weights gradients master moments activations recompute workspace packed resident_growth_bytes \
+      weights_hash; do
       grep -q "\"$key\":" "$work/a/summary.json" || fail "summary.json lacks $key"
     done
     [ "$(value a micro_batches)" -eq 40 ] || fail "micro_batches $(value a micro_batches), wanted 40"

@@ -5,6 +5,10 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
+
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -77,7 +81,17 @@ TEST(AlignedBuffer, RefusesSizesThatAreNone) {
   }
   EXPECT_THROW(AlignedBuffer{INT64_MAX}, halfstep::ShapeError);
 }
-#if !SANITIZED  // which end the program there
+#if !SANITIZED  // which end the program there, and take memory of their own
+TEST(AlignedBuffer, IsResidentInWholePagesNotInWholeHugeOnes) {
+  const std::int64_t page = sysconf(_SC_PAGESIZE), bytes = 2 * huge_page + page + 1;
+  const AlignedBuffer buffer(bytes, Fill::zero);
+  std::vector<unsigned char> pages(static_cast<std::size_t>(3 * huge_page / page));
+  ASSERT_EQ(mincore(const_cast<std::byte*>(buffer.data()), static_cast<std::size_t>(3 * huge_page),
+                    pages.data()),
+            0);
+  EXPECT_EQ(std::count_if(pages.begin(), pages.end(), [](auto p) { return (p & 1U) != 0; }),
+            2 * huge_page / page + 2);
+}
 TEST(AlignedBuffer, SaysSoWhenTheSystemHasNoMemory) {
   try {
     AlignedBuffer buffer(std::int64_t{1} << 60);

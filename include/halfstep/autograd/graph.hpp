@@ -52,6 +52,7 @@ struct Value {
   std::uint32_t readers = 0;           ///< backward passes to come that read its values
   std::uint32_t depth = 0;             ///< ops that run again to make it again, one after the other
   bool pinned = false;                 ///< the user has read it, or a segment returns it: stays
+  bool between = false;                ///< two layers of a chain: stays until it has been read
   bool away = false;                   ///< forgotten, to be made again
   tensor::Block data;
   tensor::Block narrow;  ///< its values in bf16, while they are kept so

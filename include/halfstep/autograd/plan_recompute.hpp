@@ -23,6 +23,7 @@
 #include <halfstep/core/micro_batch.hpp>
 #include <halfstep/core/runtime.hpp>
 #include <halfstep/core/strict_math.hpp>
+#include <halfstep/tensor/placement.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG {
 
@@ -42,6 +43,7 @@ struct RecomputePlan {
   double flops = 0.0;     ///< of a pass, as ops declare them, what is recomputed included
   double recomputed_flops = 0.0;
   std::vector<RecomputeAlternative> frontier;  ///< bytes rise, FLOPs fall
+  tensor::Placement placement;                 ///< for Tape::place of the tape that runs it
 
   /// @throws OptionError naming the smallest budget, unless the plan fits.
   const RecomputePlan& require() const {
@@ -98,14 +100,14 @@ struct DryPass {
     auto x = front(tape);
     front_peak = ledger.peak();
     for_each_part(schedule.parts, [&](std::size_t i, const Part& part) {
-      note();
+      note(x);
       x = run_parts(layers,
                     std::span<const Part>(schedule.parts)
                         .subspan(i, 1 + static_cast<std::size_t>(part.inside)),
                     x);
       peak.push_back(ledger.peak());
     });
-    note();
+    note(x);
     const Loss loss = back(x);
     peak.push_back(ledger.peak());
     flops.push_back(tape.flops());
@@ -114,8 +116,8 @@ struct DryPass {
   }
 
  private:
-  void note() {
-    tape.settle();
+  void note(const AnyVariable& x) {
+    tape.settle(x);
     first_node.push_back(tape.nodes());
     live.push_back(tape.ledger().live());
     flops.push_back(tape.flops());
@@ -192,7 +194,7 @@ template <class Front, class Layer, class Back>
 /// bytes unused, because the unfinished gradient is taken to live through the whole sweep.
 ///
 /// Memory: none of the tensors' own. Cost: two dry passes, the planning (a few milliseconds for 24
-/// layers), and one more dry pass.
+/// layers), one more dry pass, and tensor::arrange of its blocks.
 template <class Front, class Layer, class Back>
 [[nodiscard]] RecomputePlan plan_recompute(Runtime& runtime, const RecomputePlanOptions& options,
                                            const Front& front, std::span<const Layer> layers,
@@ -228,6 +230,7 @@ template <class Front, class Layer, class Back>
   plan.peak = options.long_lived + tape.ledger().peak();
   plan.flops = tape.flops();
   plan.recomputed_flops = tape.replayed_flops();
+  plan.placement = tape.placement();
   return plan;
 }
 

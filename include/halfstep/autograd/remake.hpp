@@ -87,8 +87,9 @@ inline void Tape::try_drop(std::uint32_t id) {
   autograd::Value& value = graph_.values[id];
   const autograd::Node& node = graph_.nodes[value.node];
   // What is outside of a segment is not the segment's to drop.
-  if (value.data.bytes == 0 || value.pinned || !value.wants_gradient || !node.repeatable ||
-      node.inputs.count == 0 || reads_own(value) || id < frame_.before.values) {
+  if (value.data.bytes == 0 || value.pinned || value.between || !value.wants_gradient ||
+      !node.repeatable || node.inputs.count == 0 || reads_own(value) ||
+      id < frame_.before.values) {
     return;
   }
   const Keep keep = value.readers == 0 ? Keep::recompute : keep_(node.op->name);

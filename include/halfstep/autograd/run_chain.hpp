@@ -45,7 +45,7 @@ Variable<T> run_parts(std::span<const Layer> layers, std::span<const Part> parts
   for_each_part(parts, [&](std::size_t i, const Part& part) {
     if (part.inside == 0) {
       x = layers[static_cast<std::size_t>(part.first)](x);
-      x.tape->settle();
+      x.tape->settle(x);
       return;
     }
     Tape& tape = *x.tape;
@@ -77,7 +77,7 @@ template <class Layer, class T>
   autograd::require_valid(schedule);
   if (x.tape == nullptr)
     core::fail<StateError>("run_chain: the variable is on no tape. Was it default-constructed?");
-  x.tape->settle();
+  x.tape->settle(x);
   if (x.tape->training())
     return autograd::run_parts(layers, std::span<const autograd::Part>(schedule.parts), x);
   // Nothing to sweep back through: each layer is forgotten once the next has run.

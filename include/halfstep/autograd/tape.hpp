@@ -30,6 +30,7 @@
 #include <halfstep/kernels/elementwise.hpp>
 #include <halfstep/numeric/dtype.hpp>
 #include <halfstep/tensor/parameters.hpp>
+#include <halfstep/tensor/placement.hpp>
 #include <halfstep/tensor/sink.hpp>
 #include <halfstep/tensor/store.hpp>
 
@@ -256,9 +257,16 @@ class Tape {
     }
     keep_ = policy;
   }
-  /// Forgets now what waits to see whether the next op reads it. Between layers, so that a layer
-  /// leaves the same whatever follows it.
+  /// Forgets now what waits to see whether the next op reads it.
   void settle();
+  /// Between two layers the first of which has made `x`: settles, and keeps x whatever the policy
+  /// says of it, so that a layer leaves the same whatever follows it.
+  void settle(const AnyVariable& x) {
+    check(x, "Tape::settle");
+    if (graph_.values[x.id].away) make_again(x.id);
+    graph_.values[x.id].between = true;
+    settle();
+  }
   /// Ops recorded since begin.
   [[nodiscard]] std::size_t nodes() const { return graph_.nodes.size(); }
   /// The account that this tape's memory is in: the runtime's, or a dry tape's own.
@@ -269,6 +277,18 @@ class Tape {
   /// Floating-point operations of the ops since the tape was made, as their `infer` says: a product
   /// and a sum are two, replayed ops count again. The kernels' own counter knows products alone.
   [[nodiscard]] double flops() const { return flops_; }
+
+  /// Addresses that this tape's blocks have used at most, in bytes, holes between them included: what
+  /// of its arena is resident, which the ledger's bytes are the filled part of.
+  [[nodiscard]] std::int64_t addresses() const { return graph_.arena.high_water(); }
+  /// Where the blocks of the pass since begin lie best; a dry tape knows once it has swept.
+  [[nodiscard]] tensor::Placement placement() const {
+    HALFSTEP_ASSERT(dry());
+    return graph_.arena.arranged();
+  }
+  /// From the next begin on, puts the blocks of a pass to these places, if it is the pass that they
+  /// are for, and without holes that only first fit leaves. Changes no value and no account.
+  void place(tensor::Placement placement) { graph_.arena.follow(std::move(placement)); }
 
   /// What is alive in the tape's arena, in order of the nodes that it belongs to: defined in
   /// autograd/memory_report.hpp.

@@ -21,7 +21,7 @@ namespace halfstep::inline HALFSTEP_CONFIG::core {
 
 /// A cache line, and the width of an AVX-512 register, in bytes.
 inline constexpr std::int64_t alignment = 64;
-/// From this size on a buffer starts at a huge page and asks for them, in bytes.
+/// From this size on a buffer starts at a huge page and asks for as many as it fills, in bytes.
 inline constexpr std::int64_t huge_page = std::int64_t{2} << 20;
 
 enum class Fill : std::uint8_t { none, zero };
@@ -33,9 +33,11 @@ class ReservedAddresses {
   /// @throws MemoryError if the system refuses.
   explicit ReservedAddresses(std::int64_t bytes) : bytes_(bytes) {
     if (bytes <= 0) return;
-    void* const at = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* const at = mmap(nullptr, static_cast<std::size_t>(bytes), PROT_NONE,
+                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) {
-      fail<MemoryError>("ReservedAddresses: the system refused ", bytes, " bytes of addresses. Is ulimit -v set very low?");
+      fail<MemoryError>("ReservedAddresses: the system refused ", bytes,
+                        " bytes of addresses. Is ulimit -v set very low?");
     }
     data_ = static_cast<std::byte*>(at);
   }
@@ -78,9 +80,15 @@ class AlignedBuffer {
       fail<MemoryError>("AlignedBuffer: the system has no ", bytes,
                         " bytes left for this process. Is the batch or the model too large?");
     }
-    // Advice: where the system refuses, small pages do.
-    if (unit == huge_page) static_cast<void>(madvise(data_, whole, MADV_HUGEPAGE));
-    if (fill == Fill::zero) std::memset(data_, 0, whole);
+    if (unit == huge_page) {
+      // Advice: where the system refuses, small pages do. The last huge page, which the buffer
+      // would fill in part, would be resident whole.
+      const auto filled = static_cast<std::size_t>(bytes / huge_page * huge_page);
+      static_cast<void>(madvise(data_, filled, MADV_HUGEPAGE));
+      static_cast<void>(madvise(data_ + filled, whole - filled, MADV_NOHUGEPAGE));
+    }
+    if (fill == Fill::zero)
+      std::memset(data_, 0, static_cast<std::size_t>(round_up(bytes, alignment)));
   }
 
   AlignedBuffer(AlignedBuffer&& other) noexcept
