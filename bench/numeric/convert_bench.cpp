@@ -14,6 +14,8 @@
 #include <benchmark/benchmark.h>
 
 #include <halfstep/core/aligned.hpp>
+#include <halfstep/core/compute.hpp>
+#include <halfstep/core/pool.hpp>
 #include <halfstep/numeric/convert.hpp>
 #include <halfstep/numeric/fp8_e4m3.hpp>
 #include <halfstep/numeric/fp8_e5m2.hpp>
@@ -22,11 +24,32 @@ namespace {
 
 namespace core = halfstep::core;
 
-/// Of this thread alone, so that what else the machine does matters less.
+/// Of all threads together, so that what else the machine does matters less.
 double processor_seconds() {
   timespec now{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+/// Takes one word of each line, in the order of the conversions' loops past the caches: six pages
+/// side by side while the next six are fetched. What memory gives, and nothing else.
+std::uint64_t read_only(const std::byte* from, std::int64_t bytes) {
+  constexpr std::int64_t page = 4096, group = 6 * page;
+  std::uint64_t all = 0;
+  for (std::int64_t i = 0; i + group <= bytes; i += group) {
+    for (std::int64_t j = i; j < i + page; j += 256) {
+      for (std::int64_t at = j; at < j + group; at += page) {
+        for (std::int64_t b = at; b < at + 256; b += 64) {
+          __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(from) +
+                                                           static_cast<std::uintptr_t>(b + group)));
+          std::uint64_t word = 0;
+          std::memcpy(&word, from + b, sizeof word);
+          all |= word;
+        }
+      }
+    }
+  }
+  return all;
 }
 
 // One conversion on one thread within the caches. GB/s counts the bytes read and written.
@@ -46,14 +69,19 @@ void Convert(benchmark::State& state) {
                           static_cast<std::int64_t>(sizeof(From) + sizeof(To)));
 }
 
-// The same where no cache helps: the larger array is four times the last cache. of_memcpy is the
-// time of a memcpy that reads and writes as many bytes together, over that of the conversion; the
-// two take turns, and each counts its best. memcpy reads half of those bytes, a narrowing
-// conversion two thirds or four fifths of them, which is the slower half of the work.
+// The same where no cache helps: the larger array is four times the last cache, both lie in huge
+// pages as the library's own do, and the work is cut over the threads by the library's pool.
+// of_memcpy is the time of a memcpy that reads and writes as many bytes together, cut in the same
+// way, over that of the conversion; the two take turns, and each counts its best. memcpy reads half
+// of those bytes, a narrowing conversion two thirds or four fifths of them. read_alone is what
+// of_memcpy would be if writing and converting cost nothing: the time of the memcpy over that of a
+// loop that only reads `in`.
 template <class From, class To>
 void BeyondCaches(benchmark::State& state) {
   const auto isa = core::all_isas[static_cast<std::size_t>(state.range(0))];
   if (!core::supports(core::detect_cpu(), isa)) return state.SkipWithError("not on this CPU");
+  core::ThreadPool pool(static_cast<int>(state.range(1)));
+  const core::Compute compute{.isa = isa, .pool = &pool};
   const std::int64_t last_cache = std::max<std::int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 1 << 25);
   const auto n = static_cast<std::size_t>(4 * last_cache) / std::max(sizeof(From), sizeof(To));
   const std::size_t bytes = n * (sizeof(From) + sizeof(To));
@@ -62,23 +90,38 @@ void BeyondCaches(benchmark::State& state) {
   const std::span<To> to{reinterpret_cast<To*>(out.data()), n};
   for (std::size_t i = 0; i < n; ++i)
     from[i] = From{static_cast<float>(i % 1000) * 0.37F - 100.0F};
-  double copy = std::numeric_limits<double>::infinity(), best = copy;
-  for (auto _ : state) {
+  double copy = std::numeric_limits<double>::infinity(), read = copy, best = copy;
+  const auto best_of = [](double& seconds, auto&& body) {
     const double start = processor_seconds();
-    std::memcpy(out.data(), in.data(), bytes / 2);
+    body();
     benchmark::ClobberMemory();
-    const double middle = processor_seconds();
-    halfstep::numeric::convert({.isa = isa}, std::span<const From>(from), to);
-    benchmark::ClobberMemory();
-    const double end = processor_seconds();
-    copy = std::min(copy, middle - start);
-    best = std::min(best, end - middle);
-    state.SetIterationTime(end - middle);
+    const double taken = processor_seconds() - start;
+    seconds = std::min(seconds, taken);
+    return taken;
+  };
+  for (auto _ : state) {
+    best_of(copy, [&] {
+      compute.parallel(static_cast<std::int64_t>(bytes / 2), 4096,
+                       [&](std::int64_t begin, std::int64_t end, int) {
+                         std::memcpy(out.data() + begin, in.data() + begin,
+                                     static_cast<std::size_t>(end - begin));
+                       });
+    });
+    best_of(read, [&] {
+      compute.parallel(static_cast<std::int64_t>(n * sizeof(From)), 4096,
+                       [&](std::int64_t begin, std::int64_t end, int) {
+                         benchmark::DoNotOptimize(read_only(in.data() + begin, end - begin));
+                       });
+    });
+    state.SetIterationTime(best_of(
+        best, [&] { halfstep::numeric::convert(compute, std::span<const From>(from), to); }));
   }
+  const auto gbytes = static_cast<double>(bytes) * 1e-9 * static_cast<double>(pool.size());
   state.SetLabel(std::string(core::to_string(isa)));
-  state.counters["GB/s"] = static_cast<double>(bytes) * 1e-9 / best;
-  state.counters["memcpy_GB/s"] = static_cast<double>(bytes) * 1e-9 / copy;
+  state.counters["GB/s"] = gbytes / best;
+  state.counters["memcpy_GB/s"] = gbytes / copy;
   state.counters["of_memcpy"] = copy / best;
+  state.counters["read_alone"] = copy / read;
 }
 
 void sizes(benchmark::internal::Benchmark* bench) {
@@ -89,8 +132,11 @@ void sizes(benchmark::internal::Benchmark* bench) {
   }
 }
 void paths(benchmark::internal::Benchmark* bench) {
-  bench->ArgName("isa")->DenseRange(0, 3)->UseManualTime()->Iterations(9)->Unit(
-      benchmark::kMillisecond);
+  bench->ArgNames({"isa", "threads"})
+      ->ArgsProduct({{0, 1, 2, 3}, {1, 2}})
+      ->UseManualTime()
+      ->Iterations(9)
+      ->Unit(benchmark::kMillisecond);
 }
 #define HALFSTEP_BOTH_WAYS(format)                                \
   BENCHMARK(Convert<float, halfstep::format>)->Apply(sizes);      \

@@ -73,6 +73,23 @@ TEST(Average, WithoutAWarmUpBeginsAtTheWeights) {
   EXPECT_EQ(average.values(s.b.id)[2], 6.0F);
 }
 
+// From 1 towards 2 by a ten-thousandth of the way an update: less than half an ulp of bf16.
+TEST(Average, OfADecayThatBf16CannotMoveByMoves) {
+  Store s;
+  Weights weights{s.parameters};
+  WeightAverage average(s.parameters, {.decay = 0.9999, .gamma = 0.0});
+  s.parameters.write(s.a.id)[0] = 1.0F;
+  average.update(weights);
+  s.parameters.write(s.a.id)[0] = 2.0F;
+  hs::bf16 half{1.0F};
+  for (int i = 0; i < 1000; ++i) {
+    average.update(weights);
+    half += hs::bf16{1e-4F} * (hs::bf16{2.0F} - half);
+  }
+  EXPECT_NEAR(average.values(s.a.id)[0], 2.0 - std::pow(0.9999, 1000), 1e-5);
+  EXPECT_EQ(half, hs::bf16{1.0F});
+}
+
 TEST(Average, IsCopiedToAnotherStoreAndNeverToTheWeights) {
   Store s;
   Weights weights{s.parameters};

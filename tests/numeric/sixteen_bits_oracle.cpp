@@ -31,10 +31,11 @@ struct Values {
       of[code] = value_of_code(static_cast<std::uint16_t>(code));
   }
 };
-double value_of(std::uint16_t code) {
+const double* values() {
   static const Values values;
-  return values.of[code];
+  return values.of;
 }
+double value_of(std::uint16_t code) { return values()[code]; }
 
 /// 2^exponent
 double power(int exponent) {
@@ -73,14 +74,15 @@ double odd_double(__float128 x) {
   return std::nextafter(d, static_cast<__float128>(d) < x ? HUGE_VAL : -HUGE_VAL);
 }
 
-/// Whether a sum's double, the nearest to it, rounds to 16 bits as the sum itself. The middles
-/// between their values have at most 12 significant bits, so they are doubles, and a double is on
-/// the same side of each as the sum, or on it: this one, with more bits than that, is on none.
-/// Others are left to __float128: a twentieth of the triples, not all of them, costs its 200 ns.
-bool is_no_middle(double near) {
+/// Whether a sum's double, the nearest to it, rounds to 16 bits as the sum itself, given what it
+/// rounds to. The middles between 16-bit values have at most 12 significant bits, so they are
+/// doubles, and a double is on the same side of each as the sum, or on it: one with more bits than
+/// that is on none, nor is a 16-bit value. Others are left to __float128, whose 500 ns no test of
+/// so many triples has for each.
+bool settles(double near, double rounded) {
   std::uint64_t bits = 0;
   std::memcpy(&bits, &near, 8);
-  return std::isfinite(near) && (bits & ((std::uint64_t{1} << 41) - 1)) != 0;
+  return (bits & ((std::uint64_t{1} << 41) - 1)) != 0 || rounded == near || std::isnan(near);
 }
 
 _Float16 half_of(std::uint16_t code) {
@@ -113,21 +115,26 @@ std::uint16_t oracle_bf16_sqrt(std::uint16_t a) { return code_of(std::sqrt(value
 // A double operation and then a rounding is one correct rounding: 53 >= 2 * 8 + 2.
 void oracle_bf16_binary(char op, std::uint16_t a, const std::uint16_t* b, std::uint16_t* out,
                         std::size_t n) {
-  const double x = value_of(a);
-  for (std::size_t i = 0; i < n; ++i) {
-    const double y = value_of(b[i]);
-    out[i] = code_of(op == '+' ? x + y : op == '-' ? x - y : op == '*' ? x * y : x / y);
-  }
+  const double* const value = values();
+  const double x = value[a];
+  const auto row = [&](auto operation) {
+    for (std::size_t i = 0; i < n; ++i)
+      out[i] = code_of(operation(value[b[i]]));
+  };
+  if (op == '+') row([x](double y) { return x + y; });
+  if (op == '-') row([x](double y) { return x - y; });
+  if (op == '*') row([x](double y) { return x * y; });
+  if (op == '/') row([x](double y) { return x / y; });
 }
 
 // The product is exact; the sum is made odd where it is not, so that the second rounding is
 // harmless.
 std::uint16_t oracle_bf16_fma(std::uint16_t a, std::uint16_t b, std::uint16_t c) {
   const double near = value_of(a) * value_of(b) + value_of(c);
-  if (is_no_middle(near)) return code_of(near);
+  const std::uint16_t code = code_of(near);
+  if (settles(near, value_of(code))) return code;
   const __float128 p = static_cast<__float128>(value_of(a)) * value_of(b);
   const __float128 z = value_of(c);
-  if (!finiteq(p) || !finiteq(z)) return code_of(static_cast<double>(p + z));
   __float128 s = p + z;
   const __float128 back = s - p;
   const __float128 error = (p - (s - back)) + (z - back);
@@ -152,15 +159,19 @@ std::uint16_t oracle_fp16_sqrt(std::uint16_t a) {
   return code_of_half(static_cast<_Float16>(std::sqrt(static_cast<double>(half_of(a)))));
 }
 
-// The same type with the instructions that convert it, where there are some: 2^34 pairs take
-// minutes less.
-__attribute__((target_clones("arch=haswell", "default"))) void oracle_fp16_binary(
+// The same type with the instructions that convert it, where there are some, and a loop for each
+// operation, or g++ makes each element wait for the last: 1 ns a pair instead of 30 or 7.
+__attribute__((target_clones("arch=x86-64-v3", "default"))) void oracle_fp16_binary(
     char op, std::uint16_t a, const std::uint16_t* b, std::uint16_t* out, std::size_t n) {
   const _Float16 x = half_of(a);
-  for (std::size_t i = 0; i < n; ++i) {
-    const _Float16 y = half_of(b[i]);
-    out[i] = code_of_half(op == '+' ? x + y : op == '-' ? x - y : op == '*' ? x * y : x / y);
-  }
+  const auto row = [&](auto operation) {
+    for (std::size_t i = 0; i < n; ++i)
+      out[i] = code_of_half(operation(half_of(b[i])));
+  };
+  if (op == '+') row([x](_Float16 y) { return x + y; });
+  if (op == '-') row([x](_Float16 y) { return x - y; });
+  if (op == '*') row([x](_Float16 y) { return x * y; });
+  if (op == '/') row([x](_Float16 y) { return x / y; });
 }
 
 // Product and sum span 2^-48 to 2^33: 81 bits, exact in the 113 of __float128.
@@ -168,6 +179,7 @@ std::uint16_t oracle_fp16_fma(std::uint16_t a, std::uint16_t b, std::uint16_t c)
   const auto x = static_cast<double>(half_of(a)), y = static_cast<double>(half_of(b)),
              z = static_cast<double>(half_of(c));
   const double near = x * y + z;
-  if (is_no_middle(near)) return code_of_half(static_cast<_Float16>(near));
+  const auto rounded = static_cast<_Float16>(near);
+  if (settles(near, static_cast<double>(rounded))) return code_of_half(rounded);
   return code_of_half(static_cast<_Float16>(static_cast<__float128>(x) * y + z));
 }
