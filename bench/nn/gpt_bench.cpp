@@ -29,7 +29,7 @@ struct Size {
 };
 constexpr Size sizes[]{
     {"XS", 65, 4, 4, 128, 64, 12},         // nanoGPT's CPU configuration
-    {"default", 128, 4, 4, 192, 128, 16},  // the run of cmake/capstone.sh
+    {"default", 63, 4, 4, 128, 128, 8},    // the run of cmake/capstone.sh
     {"S", 65, 6, 6, 384, 256, 16},         // nanoGPT's GPU configuration, a quarter of its batch
     {"S, T 1024", 65, 6, 6, 384, 1024, 4},
     {"M", 50257, 4, 6, 384, 256, 4},
