@@ -28,7 +28,7 @@ data=grammar
 preset='--format bf16'
 if need_packages bible-kjv bible-kjv-text; then
   # Without its labels ("Ge1:1 "), a tenth of the text and its easiest part. Every tenth chapter
-  # goes to the end, of which the trainer holds out a tenth: the end as printed is letters alone.
+  # goes to the end, of which the trainer holds out a tenth: as printed, the last tenth is letters.
   if bible -f 'gen1:1-rev22:21' | awk '
         { chapter = $1; sub(/:[0-9]*$/, "", chapter); sub(/^[A-Za-z0-9]*[0-9]:[0-9]* /, "") }
         chapter != last { count++; last = chapter }

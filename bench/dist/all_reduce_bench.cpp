@@ -5,8 +5,7 @@
 //
 //   algbw  n / t, and busbw = algbw x 2 (ranks - 1) / ranks: nccl-tests' definitions
 //   membw  2 x ranks x n / t: what a push reads and writes. Beside it stands the ceiling of the
-//   same
-//          run: every rank reading and writing its part of `ranks` arrays in place.
+//          same run: every rank reading and writing its part of `ranks` arrays in place.
 // The time is that of the slowest rank, the least of some repetitions; ranks are bound to CPU
 // `rank` modulo those there are, which is printed. Flat membw means that memory limits; membw that
 // grows with n means that the meetings do.
@@ -44,8 +43,10 @@ struct Settings {
 /// "64,4096": those.
 [[nodiscard]] std::vector<std::int64_t> sizes_of(const char* list) {
   std::vector<std::int64_t> sizes;
-  for (char* end = nullptr; *list != '\0'; list = end + (*end == ',' ? 1 : 0))
+  for (char* end = nullptr; *list != '\0'; list = end + (*end == ',' ? 1 : 0)) {
     sizes.push_back(std::strtoll(list, &end, 10));
+    if (end == list) return {};
+  }
   return sizes;
 }
 
@@ -136,6 +137,10 @@ int main(int argc, char** argv) {
   settings.sizes = sizes_of(argc > 5 ? argv[5]
                                      : "64,256,1024,4096,16384,65536,262144,1048576,4194304,"
                                        "16777216,67108864,268435456");
+  if (settings.sizes.empty()) {
+    std::fprintf(stderr, "bench_dist_all_reduce: sizes are '%s'; wanted bytes,bytes,...\n", argv[5]);
+    return 2;
+  }
   if (settings.arena && settings.launch.transport != dist::TransportKind::pipe) {
     settings.launch.arena_bytes = hs::core::round_up(
         *std::max_element(settings.sizes.begin(), settings.sizes.end()), std::int64_t{128});

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -158,7 +159,7 @@ void measure(dist::Group& group, hs::Runtime& runtime, const hs::nn::Gpt<bf16>& 
   };
   line("wall", one.wall, two.wall);
   line("processor", one.processor, two.processor);
-  std::printf("weights %s\n", hash == alone.hash() ? "equal" : "DIFFER");
+  if (hash != alone.hash()) throw std::runtime_error("the weights differ");
 }
 
 }  // namespace

@@ -4,7 +4,7 @@
 // ledger; again is the share of a plain pass's useful operations that runs once more. A plan is
 // worth its time where peak_MB falls faster than the time rises. PlanBesideUniform gives the
 // cheapest plan the bytes that a cut into segments takes, and times both by turns:
-// planned_by_uniform is the median ratio of the times of a turn, and above 1 only by noise.
+// planned_by_uniform is the median ratio of the times of a turn.
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

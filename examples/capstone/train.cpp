@@ -107,11 +107,12 @@ void report(const Options& options, const Dataset& dataset, const Trained& train
 namespace {
 
 /// What each rank may take of shared memory: room for one sum of all gradients, which is then reduced
-/// where it lies. Shards of it travel as messages. And what all take together: one copy of the weights.
+/// where it lies. Shards of it travel as messages.
 std::int64_t arena_bytes(const Options& options, std::int64_t parameters) {
   return options.ranks > 1 && options.zero <= 1 ? core::round_up(parameters * 4, std::int64_t{128}) : 0;
 }
 
+/// What all take together: one copy of the weights.
 std::int64_t common_bytes(const Options& options, std::int64_t parameters) {
   if (options.ranks == 1 || options.zero != 1) return 0;
   return halfstep::with_format(options.format, [&]<class T> {

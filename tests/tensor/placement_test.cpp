@@ -18,8 +18,8 @@ using hs::tensor::Life;
 
 namespace {
 
-// A pass that first fit is bad at: two blocks, the first of which makes room that the third does not
-// fit into. 384 bytes of addresses for 256 live ones.
+// A pass that first fit is bad at: two blocks, the first of which makes room that the third does
+// not fit into. 384 bytes of addresses for 256 live ones.
 void bad_for_first_fit(Arena& arena, std::int64_t third = 192) {
   arena.clear();
   Block a = arena.allocate(64, Category::activations);

@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <limits>
 #include <span>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -175,8 +176,9 @@ class Tape {
 
   /// Lets a dry tape hold through `store` what ops read, as a real one does through the store of
   /// each parameter: a dry run of what such a store would bring. Null: through none.
+  /// @throws StateError on a tape that computes.
   void read_through(tensor::AnyStore* store) {
-    HALFSTEP_ASSERT(dry());
+    require_dry("read_through");
     dry_store_ = store;
   }
 
@@ -278,12 +280,13 @@ class Tape {
   /// and a sum are two, replayed ops count again. The kernels' own counter knows products alone.
   [[nodiscard]] double flops() const { return flops_; }
 
-  /// Addresses that this tape's blocks have used at most, in bytes, holes between them included: what
-  /// of its arena is resident, which the ledger's bytes are the filled part of.
+  /// Addresses that this tape's blocks have used at most, in bytes, holes between them included:
+  /// what of its arena is resident, which the ledger's bytes are the filled part of.
   [[nodiscard]] std::int64_t addresses() const { return graph_.arena.high_water(); }
   /// Where the blocks of the pass since begin lie best; a dry tape knows once it has swept.
+  /// @throws StateError on a tape that computes.
   [[nodiscard]] tensor::Placement placement() const {
-    HALFSTEP_ASSERT(dry());
+    require_dry("placement");
     return graph_.arena.arranged();
   }
   /// From the next begin on, puts the blocks of a pass to these places, if it is the pass that they
@@ -384,6 +387,12 @@ class Tape {
   class Held;
   void run_kernel(std::uint32_t id);
   void require_sum_of_losses(std::uint32_t id);
+  void require_dry(std::string_view function) const {
+    if (!dry()) {
+      core::fail<StateError>("Tape::", function,
+                             ": this tape computes. Was it to be made in Tape::Mode::dry?");
+    }
+  }
   static void require_version(const autograd::ParameterRef& ref);
   void forget_uses(std::size_t first_parameter);
   void read_parameters(std::span<const AnyParameter> parameters, bool& wants);

@@ -13,10 +13,11 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::core {
 
-/// Bytes, in whole pages, code and stacks and what other libraries took included; 0 where the system
-/// does not say. The growth from before a model is made to the end of its training is the account's
-/// peak, and beyond it the holes in the tapes' arenas (Tape::addresses, Tape::place) and what no
-/// account is kept of: about 1 MB of code, stacks and lists. What a plain `new` takes is not in it.
+/// Bytes, in whole pages, code and stacks and what other libraries took included; 0 where the
+/// system does not say. It never falls, so a growth is right only where no more was there before.
+/// From before a model is made to the end of its training it grows by the account's peak, by the
+/// holes in the tapes' arenas (Tape::addresses, Tape::place), and by what is in no account: 1 to 1.5
+/// MB of code, stacks and lists, and what a plain `new` takes.
 [[nodiscard]] inline std::int64_t peak_resident_memory() {
   const auto status = detail::read_small_file("/proc/self/status").value_or("");
   constexpr std::string_view name = "VmHWM:\t";

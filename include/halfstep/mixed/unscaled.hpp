@@ -161,7 +161,8 @@ class Unscaled {
       if (end - begin < info.elements) std::fill(squares.begin(), squares.end(), 0.0);
       if (begin >= end) continue;
       const auto sum = sums.sum({i});
-      // Where processes add up only now, in pieces that are still in a cache when they are read.
+      // Where processes add up only now: pieces of whole blocks, by which the norm is defined, that
+      // are still in a cache when they are read.
       const std::int64_t piece = processes == nullptr ? end - begin : std::int64_t{1} << 16;
       for (std::int64_t at = begin; at < end; at += piece) {
         const std::int64_t length = std::min(piece, end - at);

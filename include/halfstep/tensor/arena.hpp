@@ -134,18 +134,20 @@ class Arena {
 
   /// Where the blocks since the last clear would have lain best. Of a dry arena alone.
   [[nodiscard]] Placement arranged() const { return arrange(lives_); }
-  /// From the next clear on the n-th block goes to the n-th place, as long as sizes agree: to be
+  /// From the next clear on, or at once if no block has been out since the last, the n-th block goes to the n-th place, as long as sizes agree: to be
   /// given what a dry arena has arranged that saw the same pass. A pass that turns out to be
   /// another one goes on by first fit.
   void follow(Placement placement) {
     placement_ = std::move(placement);
+    following_ = count_ == 0;
     if (dry() || placement_.end == 0) return;
     // The last huge page, which the pass would use in part, would be resident whole.
     const std::byte* const end = base_ + placement_.end;
     const auto over = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(end) %
                                                 static_cast<std::uintptr_t>(core::huge_page));
     const std::int64_t last = std::max(std::int64_t{0}, placement_.end - over);
-    madvise(base_ + last, static_cast<std::size_t>(core::huge_page), MADV_NOHUGEPAGE);
+    static_cast<void>(
+        madvise(base_ + last, static_cast<std::size_t>(core::huge_page), MADV_NOHUGEPAGE));
   }
 
   /// Where a block is. Not for a dry arena, which has no memory.

@@ -62,8 +62,8 @@ struct ParameterInfo {
   return std::string_view(info.name).substr(0, dot == std::string::npos ? info.name.size() : dot);
 }
 
-/// "blocks.3" of "blocks.3.up.weight", "norm" of "norm.gain": what is brought to where it is read at
-/// a time, a layer that is one of several alike, whole, or a layer by itself.
+/// The numbered layer that a parameter is in ("blocks.3" of "blocks.3.up.weight"), else its layer
+/// ("norm" of "norm.gain"): what ZeRO 3 gathers at a time.
 [[nodiscard]] inline std::string_view unit_name(const ParameterInfo& info) {
   const std::string_view name = info.name;
   std::size_t begin = 0;

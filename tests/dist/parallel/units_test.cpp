@@ -204,6 +204,12 @@ struct TwoUnits {
     between();
     check(1);
   }
+  void check(std::uint32_t id) {
+    std::vector<float> whole(3000);
+    parameters.initial_values({id}, whole);
+    const hs::tensor::Acquired<float> values(store, {id});
+    EXPECT_TRUE(std::equal(whole.begin(), whole.end(), values.data()));
+  }
 
  private:
   [[nodiscard]] dist::Shards registered(int n) {
@@ -215,12 +221,6 @@ struct TwoUnits {
     parameters.shard(shards.of(group.rank()));
     parameters.lay_out();
     return parameters;
-  }
-  void check(std::uint32_t id) {
-    std::vector<float> whole(3000);
-    parameters.initial_values({id}, whole);
-    const hs::tensor::Acquired<float> values(store, {id});
-    EXPECT_TRUE(std::equal(whole.begin(), whole.end(), values.data()));
   }
 };
 class Ahead : public testing::TestWithParam<Over> {};
@@ -264,7 +264,7 @@ TEST_P(Ahead, AnotherOrderThanBeforeGathersTheExpectedUnitForNothingOnce) {
     units.read(true, [] {});
     units.store.restart(true);
     for (int i = 0; i < 2; ++i)
-      EXPECT_NE(hs::tensor::Acquired<float>(units.store, {0}).data(), nullptr);
+      units.check(0);
     EXPECT_EQ(units.store.elements(), 4 * 3000);  // a, b; a and, for nothing, b
     units.read(true, [] {});
     EXPECT_EQ(units.store.elements(), 6 * 3000) << "a alone was the order of the time before";

@@ -22,10 +22,9 @@
 namespace halfstep::inline HALFSTEP_CONFIG::dist {
 
 /// A unit is a run of parameters of one tensor::unit_name: a block of a model, whole, or a layer
-/// outside of blocks. It comes when one of its parameters is acquired, and stays until one of
-/// another unit is that has to come and nobody uses it any more. So a block is gathered once for
-/// its forward pass, and once for its second run in a recompute segment and its backward pass
-/// together.
+/// outside of blocks. It comes when one of its parameters is acquired and stays, once nobody uses
+/// it, until another unit has to come. So a block is gathered once for its forward pass, and once
+/// for its second run in a recompute segment and its backward pass together.
 class Units {
  public:
   explicit Units(const tensor::ParameterTable& parameters) {
@@ -109,8 +108,7 @@ class DryGathering final : public tensor::AnyStore {
 /// backward, by a dry run of it: each rank sends (ranks - 1) / ranks of them, and as gradients the
 /// same share of all parameters once.
 ///
-///   loss(tape)  the loss of the micro-batch, as in training; may branch on shapes and not on
-///   values
+///   loss(tape)  the loss of the micro-batch, as in training; may branch on shapes, not on values
 [[nodiscard]] std::int64_t gathered_elements(Runtime& runtime,
                                              const tensor::ParameterTable& parameters,
                                              const MicroBatch& micro, const auto& loss) {

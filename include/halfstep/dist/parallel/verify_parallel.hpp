@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Does my model train to the same bits on several ranks? Runs some steps of it as one process, data
-// parallel, in each stage of ZeRO and as one host, with ranks as threads, and names the first tensor
-// that differs.
+// parallel, in each stage of ZeRO and as one host, with ranks as threads, and names the first
+// tensor that differs.
 #pragma once
 
 #include <algorithm>

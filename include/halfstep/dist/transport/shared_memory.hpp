@@ -68,14 +68,15 @@ class SharedMemory final : public Transport {
   template <class T>
   requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<T> allocate(std::int64_t n) {
-    return take<T>(n, segment_.arena(rank_), used_, "arena");
+    return take<T>(n, "allocate", segment_.arena(rank_), used_, "arena");
   }
   /// The same for all ranks together, which make the same calls in the same order and are given the
   /// same memory.
   template <class T>
   requires std::is_trivially_copyable_v<T>
   [[nodiscard]] std::span<T> allocate_common(std::int64_t n) {
-    return take<T>(n, segment_.common(), common_used_, "common");
+    return take<T>(n, "allocate_common", segment_.common(), common_used_,
+                   "common");
   }
 
   template <class T>
@@ -180,11 +181,12 @@ class SharedMemory final : public Transport {
   static constexpr std::uint64_t spin_limit = 100'000;
 
   template <class T>
-  [[nodiscard]] std::span<T> take(std::int64_t n, std::span<std::byte> from, std::int64_t& used,
+  [[nodiscard]] std::span<T> take(std::int64_t n, std::string_view function,
+                                  std::span<std::byte> from, std::int64_t& used,
                                   std::string_view name) const {
     const std::int64_t bytes = core::round_up(n * std::int64_t{sizeof(T)}, detail::line_pair);
     if (n < 0 || bytes > std::ssize(from) - used) {
-      core::fail<MemoryError>("SharedMemory::allocate: rank ", rank_, " wants ", bytes,
+      core::fail<MemoryError>("SharedMemory::", function, ": rank ", rank_, " wants ", bytes,
                               " bytes, but ", used, " of ", from.size(), ' ', name,
                               " bytes are taken. Ask for more in LaunchOptions::", name, "_bytes.");
     }
