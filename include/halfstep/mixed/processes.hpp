@@ -59,8 +59,9 @@ class Processes {
   /// Nor of any. Returns when the elements `held` of sums are those of the whole step, or sum_up
   /// can make them so.
   virtual void complete() {}
-  /// Called after `gather`, once for every element that is held, some blocks of a parameter at a
-  /// time, just before those are looked at.
+  /// Whether sum_up is to be called: after `gather`, once for every element that is held, some
+  /// blocks of a parameter at a time, just before those are looked at.
+  [[nodiscard]] virtual bool sums_in_pass_one() const { return false; }
   virtual void sum_up(core::Range /*elements*/) {}
   /// Of those sums, in elements of the store; see Sums.
   [[nodiscard]] virtual core::Range held() const { return {}; }

@@ -163,10 +163,11 @@ class Unscaled {
       const auto sum = sums.sum({i});
       // Where processes add up only now: pieces of whole blocks, by which the norm is defined, that
       // are still in a cache when they are read.
-      const std::int64_t piece = processes == nullptr ? end - begin : std::int64_t{1} << 16;
+      const bool late = processes != nullptr && processes->sums_in_pass_one();
+      const std::int64_t piece = late ? std::int64_t{1} << 16 : end - begin;
       for (std::int64_t at = begin; at < end; at += piece) {
         const std::int64_t length = std::min(piece, end - at);
-        if (processes != nullptr) processes->sum_up({info.offset + at, info.offset + at + length});
+        if (late) processes->sum_up({info.offset + at, info.offset + at + length});
         const auto found = kernels::gradient_pass<gradient>(
             compute,
             sum.subspan(static_cast<std::size_t>(at - begin), static_cast<std::size_t>(length)),

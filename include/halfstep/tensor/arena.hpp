@@ -146,6 +146,7 @@ class Arena {
     const auto over = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(end) %
                                                 static_cast<std::uintptr_t>(core::huge_page));
     const std::int64_t last = std::max(std::int64_t{0}, placement_.end - over);
+    if (last + core::huge_page > reserved_) return;
     static_cast<void>(
         madvise(base_ + last, static_cast<std::size_t>(core::huge_page), MADV_NOHUGEPAGE));
   }

@@ -231,6 +231,7 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
     return store_ == nullptr ? resident_ : *store_;
   }
   void use(tensor::Store<plane>& store) { store_ = &store; }
+  void use_resident() { store_ = nullptr; }
 
   /// Names every parameter as it is: name, format, shape, all of its bytes. See tensor/state.hpp.
   /// A parameter that the visitor has loaded other values into has a new version; one that was only

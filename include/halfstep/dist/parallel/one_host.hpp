@@ -73,9 +73,9 @@ class SummedInPlace final : public mixed::Processes<typename Parameters<T>::grad
   void gather(std::vector<double>& losses, std::vector<double>& counts) override {
     gather_losses(group_, losses, counts, false);
   }
+  [[nodiscard]] bool sums_in_pass_one() const override { return group_.size() > 1; }
   void sum_up(core::Range elements) override {
     const auto n = static_cast<std::size_t>(group_.size());
-    if (n == 1) return;
     std::array<const R*, max_ranks> sources{};
     for (std::size_t rank = 0; rank < n; ++rank)
       sources[rank] = sums_[rank] + elements.begin;
@@ -119,7 +119,8 @@ class SummedInPlace final : public mixed::Processes<typename Parameters<T>::grad
 /// counts in its ledger what it owns: 4 + 14/n.
 ///
 /// Read and written a step, bytes a parameter, in gradients of all ranks together: 4 n and 4.
-/// Weights that a program writes itself are written by one rank, and read after a barrier. Takes no
+/// Weights that a program writes itself are filled by one rank; after a barrier the others call
+/// Parameters::write of them too, so that every rank's master takes over its part. Takes no
 /// buckets. In a group of one: as the inner optimizer, over any transport.
 /// @throws OptionError where no memory is shared; MemoryError where there is not room enough.
 template <class Inner>

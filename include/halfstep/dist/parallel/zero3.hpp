@@ -31,7 +31,7 @@ namespace detail {
 /// Parameters out of the shards of all ranks, unit by unit as Units says. All ranks acquire the
 /// same ones in the same order: they run the same ops.
 ///
-/// Within a window, from the second micro-batch on, the unit that follows is known: once a unit is
+/// Within a window, but for the first micro-batch of all, the unit that follows is known: once a unit is
 /// here the messages of the next are started, and move, as far as they can without waiting, at
 /// every acquire. So a rank waits for the others only where they are more than a unit behind, or
 /// where a unit is more than the transport takes between two acquires (128 to 200 KiB for each
@@ -65,10 +65,10 @@ class GatheringStore final : public tensor::Store<T> {
   }
 
   [[nodiscard]] const T* acquire(ParameterId id) override {
+    if (coming_ != none) or_drop([&] { group_.transport().advance(); });
     units_.acquire(
         id, [&](std::size_t unit) { arena_.release(gathered_[unit].block); },
         [&](std::size_t unit) { bring(unit); });
-    if (coming_ != none) group_.transport().advance();
     const std::size_t unit = units_.of(id);
     return data(unit) + (parameters_.info(id).offset - units_.elements(unit).begin);
   }
@@ -160,12 +160,15 @@ class ShardedWeights final : public ReducedEachMicroBatch<T> {
   ShardedWeights(Group& group, Parameters<T>& parameters, const Shards& shards,
                  std::int64_t bucket_bytes)
       : ReducedEachMicroBatch<T>(group, parameters, shards, bucket_bytes),
+        parameters_(parameters),
         store_(group, parameters, shards) {
     parameters.use(store_);
   }
+  ~ShardedWeights() override { parameters_.use_resident(); }
   [[nodiscard]] const GatheringStore<T>& store() const { return store_; }
 
  private:
+  Parameters<T>& parameters_;
   GatheringStore<T> store_;
 };
 
@@ -182,7 +185,7 @@ class ShardedWeights final : public ReducedEachMicroBatch<T> {
 /// not recomputed, or one block a segment, about twice. A micro-batch that reads units in another
 /// order than the one before has also gathered the one that was expected, once.
 ///
-/// All ranks run the same ops, in evaluation and sampling too.
+/// All ranks run the same ops, in evaluation and sampling too, and load weights through WholeState.
 template <class Inner>
 class Zero3 : public ShardedOptimizer<detail::ShardedWeights, Inner> {
  public:
