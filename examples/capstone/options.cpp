@@ -204,7 +204,7 @@ void apply_preset(Options& o, std::string_view name) {
     o.batch = 8, o.accumulate = 1, o.steps = 8000;
     o.lr = 4e-3F, o.min_lr = 1e-4F, o.warmup = 100;
     o.weight_decay = 0.1, o.beta1 = 0.9, o.beta2 = 0.99, o.clip = 1.0F;
-    o.tokenizer = "char", o.held_out = 0.1, o.eval_every = 4000;
+    o.tokenizer = "char", o.held_out = 0.1;
   } else {
     core::fail<OptionError>("unknown preset ", name, ". Did you mean ",
                             nearest(name, preset_names()), "?");
