@@ -92,7 +92,7 @@ Trained train_model(const Options& options, halfstep::Runtime& runtime, halfstep
 template <class T>
 halfstep::train::Evaluation evaluate_model(const Options& options, halfstep::Runtime& runtime,
                                            const halfstep::data::Tokenizer& tokenizer,
-                                           std::span<const std::int32_t> tokens, int rows,
+                                           std::span<const std::int32_t> tokens, const ReadOptions& what,
                                            const std::string& weights_path);
 
 /// Text from saved weights, given out as it comes.

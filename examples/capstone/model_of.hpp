@@ -376,7 +376,8 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
                                      .clip = options.clip,
                                      .rows = options.batch,
                                      .accumulate = options.accumulate,
-                                     .evaluate_every = options.eval_every},
+                                     .evaluate_every = options.eval_every,
+                                     .evaluate_stride = options.eval_stride},
                                     hooks, state);
     result.stopped = fit.stopped;
     result.ended_by_scaler = fit.ended_by_scaler;
@@ -411,7 +412,8 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
     average.weights->copy_to(averaged);
     try {
       result.average_evaluation = hs::train::evaluate(
-          other, tape, text, {.rows = (options.batch + 3) / 4, .should_stop = should_stop});
+          other, tape, text,
+          {.stride = options.eval_stride, .rows = (options.batch + 3) / 4, .should_stop = should_stop});
     } catch (const hs::train::Stopped&) {  // as within the sample, below
     }
     result.average_hash = hs::tensor::state_hash(average);
@@ -445,13 +447,15 @@ void load_weights(hs::Parameters<T>& parameters, const std::string& path) {
 template <class T>
 hs::train::Evaluation evaluate_model(const Options& options, hs::Runtime& runtime,
                                      const hs::data::Tokenizer& tokenizer,
-                                     std::span<const std::int32_t> tokens, int rows,
+                                     std::span<const std::int32_t> tokens, const ReadOptions& what,
                                      const std::string& weights_path) {
   hs::Parameters<T> parameters(runtime);
   const hs::nn::Gpt<T> gpt(parameters, gpt_options(options, tokenizer.vocabulary()));
   load_weights(parameters, weights_path);
   hs::Tape tape(runtime);
-  auto result = hs::train::evaluate_tokens(gpt, tape, tokens, {.rows = rows});
+  auto result = hs::train::evaluate_tokens(
+      gpt, tape, tokens,
+      {.stride = what.eval_stride == 0 ? options.eval_stride : what.eval_stride, .rows = what.batch});
   result.bytes = tokenizer.count_bytes(tokens.subspan(1));
   return result;
 }
@@ -481,7 +485,7 @@ std::string sample_model(const Options& options, hs::Runtime& runtime,
                                   const std::string&, const Listeners&);                            \
   template halfstep::train::Evaluation evaluate_model<T>(                                           \
       const Options&, halfstep::Runtime&, const halfstep::data::Tokenizer&,                         \
-      std::span<const std::int32_t>, int, const std::string&);                                      \
+      std::span<const std::int32_t>, const ReadOptions&, const std::string&);                       \
   template std::string sample_model<T>(const Options&, halfstep::Runtime&,                          \
                                        const halfstep::data::Tokenizer&, const ReadOptions&,        \
                                        const std::string&,                                          \

@@ -61,6 +61,8 @@ std::span<const Field<Options>> train_fields() {
       Field<O>{"order", "random: crops anywhere; epochs: each piece of the text once an epoch", &O::order},
       Field<O>{"ema", "share of the average of the weights that stays at an update, in [0, 1); 0: no average", &O::ema},
       Field<O>{"eval-every", "iterations between evaluations; 0: only at the end", &O::eval_every},
+      Field<O>{"eval-stride", "tokens from one window of an evaluation to the next; 0: context, so that none overlap",
+               &O::eval_stride},
       Field<O>{"patience", "evaluations without a better one that end the run; 0: none do", &O::patience},
       Field<O>{"plateau-patience", "evaluations without a better one after which the rate falls; 0: it does not",
                &O::plateau_patience},
@@ -89,6 +91,7 @@ std::span<const Field<ReadOptions>> eval_fields() {
       Field<O>{"data", "another text to evaluate, whole; else the run's held-out part", &O::data},
       Field<O>{"average", "true or false: the averaged weights of a run with --ema", &O::average},
       Field<O>{"batch", "rows at a time; the result does not depend on it", &O::batch},
+      Field<O>{"eval-stride", "tokens from one window to the next; 0: as the run has it", &O::eval_stride},
       Field<O>{"threads", "0: as many as the process may use", &O::threads},
   };
   return fields;
@@ -316,6 +319,7 @@ void check(const Options& o) {
   require(o.steps >= 1, "steps", o.steps, "at least 1");
   require(o.warmup >= 0, "warmup", o.warmup, "0 or more");
   require(o.eval_every >= 0, "eval-every", o.eval_every, "0 or more");
+  require(o.eval_stride >= 0 && o.eval_stride <= o.context, "eval-stride", o.eval_stride, "0 to the context");
   require(o.checkpoint_every >= 0, "checkpoint-every", o.checkpoint_every, "0 or more");
   require(o.keep >= 1, "keep", o.keep, "at least 1");
   require(o.patience >= 0, "patience", o.patience, "0 or more");

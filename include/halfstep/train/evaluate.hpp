@@ -26,6 +26,7 @@ namespace halfstep::inline HALFSTEP_CONFIG::train {
 
 struct EvaluateOptions {
   int length = 0;  ///< tokens of a window; 0: the model's context
+  int stride = 0;  ///< tokens from the start of one window to that of the next; 0: length
   int rows = 8;    ///< windows at a time; memory and speed depend on it, the result does not
   std::function<bool()> should_stop{};  ///< asked before each batch; true: Stopped is thrown
 };
@@ -74,8 +75,10 @@ template <class Model>
 
 }  // namespace detail
 
-/// The loss of `model` on consecutive windows of `tokens`, the last one shorter: what windows_of
-/// cuts. Each window is seen from its own first token on, so a longer context is a lower loss.
+/// The loss of `model` on windows of `tokens`, the last one shorter: what windows_of cuts. Each
+/// window is seen from its own first token on, so a longer context is a lower loss, and so is a
+/// stride below the length: all but the first window's targets then have at least length - stride
+/// tokens before them, at length / stride times the cost.
 ///
 ///   model   model(tape, inputs) gives logits [rows, length, vocabulary]; tape.micro().rows is rows
 ///   tape    begun here, recording nothing: no dropout, no gradients
@@ -91,7 +94,7 @@ template <class Model>
   if (options.rows < 1) {
     core::fail<OptionError>("evaluate: rows is ", options.rows, "; wanted at least 1");
   }
-  const std::vector<data::Window> windows = data::windows_of(tokens, length);
+  const std::vector<data::Window> windows = data::windows_of(tokens, length, options.stride);
   if (windows.empty()) {
     core::fail<DataError>("evaluate: ", tokens.size(),
                           " tokens; at least 2 are needed, one to see ",
@@ -99,20 +102,24 @@ template <class Model>
   }
   Evaluation result;
   detail::Clusters clusters;
-  const auto full = static_cast<std::size_t>(length);
+  constexpr std::int32_t ignore = kernels::CrossEntropyOptions{}.ignore;
+  std::vector<std::int32_t> inputs, targets;
   for (std::size_t w = 0; w < windows.size();) {
     if (options.should_stop && options.should_stop()) {
       core::fail<Stopped>("evaluate: stopped before window ", w, " of ", windows.size());
     }
-    // Windows of one length lie one after the other in the tokens, so a batch of them is a range.
-    std::size_t rows = 1;
-    while (windows[w].inputs.size() == full && rows < static_cast<std::size_t>(options.rows) &&
-           w + rows < windows.size() && windows[w + rows].inputs.size() == full) {
-      ++rows;
-    }
     const std::size_t size = windows[w].inputs.size();
-    const std::span<const std::int32_t> inputs{windows[w].inputs.data(), rows * size};
-    const std::span<const std::int32_t> targets{windows[w].targets.data(), rows * size};
+    inputs.clear();
+    targets.clear();
+    std::size_t rows = 0;
+    for (; rows < static_cast<std::size_t>(options.rows) && w + rows < windows.size(); ++rows) {
+      const data::Window& window = windows[w + rows];
+      if (window.inputs.size() != size) break;
+      inputs.insert(inputs.end(), window.inputs.begin(), window.inputs.end());
+      targets.insert(targets.end(), window.seen, ignore);
+      const auto fresh = window.targets.subspan(window.seen);
+      targets.insert(targets.end(), fresh.begin(), fresh.end());
+    }
     tape.begin(MicroBatch{.rows = static_cast<int>(rows)}, Record::nothing);
     const auto logits = model(tape, inputs);
     const auto values = logits.value();
@@ -125,8 +132,8 @@ template <class Model>
       const double nats =
           detail::sum_losses<A>(compute, std::span<const A>(losses).subspan(row * size, size));
       clusters.nats.push_back(nats);
-      clusters.counts.push_back(static_cast<std::int64_t>(size));
-      result.count += static_cast<std::int64_t>(size);
+      clusters.counts.push_back(static_cast<std::int64_t>(size - windows[w + row].seen));
+      result.count += clusters.counts.back();
     }
     w += rows;
   }
