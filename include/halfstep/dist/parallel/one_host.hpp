@@ -38,7 +38,7 @@ template <class T>
 class SummedInPlace final : public mixed::Processes<typename Parameters<T>::gradient> {
  public:
   using R = typename Parameters<T>::gradient;
-  static constexpr bool shards_weights = true;
+  static constexpr Weights weights = Weights::shared;
 
   [[nodiscard]] static std::span<T> shared_weights(Group& group, Parameters<T>& parameters) {
     return shared(group).template allocate_common<T>(parameters.count());

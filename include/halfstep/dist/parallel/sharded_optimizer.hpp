@@ -72,11 +72,9 @@ struct Shown {
   void scalar(std::string_view /*name*/, double& /*value*/) {}
 };
 
-/// Whether such ranks keep one copy of the weights, in memory that they share.
-template <class Ranks, class T>
-inline constexpr bool shares_weights = requires(Group& group, Parameters<T>& parameters) {
-  Ranks::shared_weights(group, parameters);
-};
+/// Where the weights are: all of them with each rank, a shard with each, or one copy of all in
+/// memory that the ranks share (Ranks::shared_weights). A Ranks says so in `weights`.
+enum class Weights : std::uint8_t { whole, sharded, shared };
 
 /// Whether an optimizer holds its weights in floats: in masters, or as a store of floats does.
 template <class Inner>
@@ -173,12 +171,12 @@ class ShardedOptimizer {
   /// Stage 3 keeps a shard of the weights too, so they are cut before they are laid out. So are
   /// shared ones, of which each rank fills a shard.
   [[nodiscard]] static Parameters<T>& prepared(Group& group, Parameters<T>& parameters) {
-    if constexpr (detail::shares_weights<Ranks<T>, T>) {
+    if constexpr (Ranks<T>::weights == detail::Weights::shared) {
       if (group.size() > 1) {
         parameters.shard(Shards(parameters, group.size(), grain).of(group.rank()),
                          Ranks<T>::shared_weights(group, parameters));
       }
-    } else if constexpr (Ranks<T>::shards_weights) {
+    } else if constexpr (Ranks<T>::weights == detail::Weights::sharded) {
       parameters.shard(Shards(parameters, group.size(), grain).of(group.rank()));
     }
     parameters.lay_out();
@@ -209,13 +207,11 @@ class ShardedOptimizer {
     const core::Range own = shards_.of(group_.rank());
     const auto all = parameters_.write_all();
     remember();
-    if constexpr (detail::shares_weights<Ranks<T>, T>) {
-      barrier(group_);
-      return;
+    if constexpr (Ranks<T>::weights == detail::Weights::shared) barrier(group_);
+    if constexpr (Ranks<T>::weights == detail::Weights::whole) {
+      all_gather<T>(group_, elements_of(std::span<const T>(all), own), all,
+                    shards_.counts_within({0, parameters_.count()}));
     }
-    if constexpr (Ranks<T>::shards_weights) return;
-    all_gather<T>(group_, elements_of(std::span<const T>(all), own), all,
-                  shards_.counts_within({0, parameters_.count()}));
   }
 
   [[nodiscard]] std::uint64_t hash_of_all(const detail::Shown& shown) {

@@ -156,7 +156,7 @@ class GatheringStore final : public tensor::Store<T> {
 template <class T>
 class ShardedWeights final : public ReducedEachMicroBatch<T> {
  public:
-  static constexpr bool shards_weights = true;
+  static constexpr Weights weights = Weights::sharded;
   ShardedWeights(Group& group, Parameters<T>& parameters, const Shards& shards,
                  std::int64_t bucket_bytes)
       : ReducedEachMicroBatch<T>(group, parameters, shards, bucket_bytes),
