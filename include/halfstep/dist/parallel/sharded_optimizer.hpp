@@ -210,7 +210,7 @@ class ShardedOptimizer {
     if constexpr (Ranks<T>::weights == detail::Weights::shared) barrier(group_);
     if constexpr (Ranks<T>::weights == detail::Weights::whole) {
       all_gather<T>(group_, elements_of(std::span<const T>(all), own), all,
-                    shards_.counts_within({0, parameters_.count()}));
+                    shards_.counts_within({0, parameters_.count()}).span());
     }
   }
 

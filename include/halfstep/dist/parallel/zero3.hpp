@@ -113,7 +113,8 @@ class GatheringStore final : public tensor::Store<T> {
     elements_ += elements;
     or_drop([&] {
       start_all_gather<T>(group_, one.kept,
-                          std::span<T>(data(unit), static_cast<std::size_t>(elements)), one.counts);
+                          std::span<T>(data(unit), static_cast<std::size_t>(elements)),
+                          one.counts.span());
     });
   }
   void finish() {
