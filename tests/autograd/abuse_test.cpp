@@ -3,7 +3,6 @@
 // handles.
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <map>
 #include <new>
@@ -25,20 +24,9 @@
 #include <halfstep/autograd/ops/use.hpp>
 #include <halfstep/autograd/run_chain.hpp>
 
-namespace hs = halfstep;
+#include "allocations.hpp"
 
-namespace {
-std::int64_t allocations_left = std::numeric_limits<std::int64_t>::max();
-}
-// g++ takes the pair below for a mismatch wherever it inlines one of the two.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  if (allocations_left != std::numeric_limits<std::int64_t>::max() && allocations_left-- <= 0)
-    throw std::bad_alloc();
-  if (void* const p = std::malloc(size)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t /*size*/) noexcept { std::free(p); }
+namespace hs = halfstep;
 
 namespace {
 
@@ -238,13 +226,13 @@ TEST(Abuse, AFailureOfAnyAllocationLeavesTheTapeUsableAndTheLedgerBalanced) {
       tape.backward(squared_error(model(tape), data));
     };
     bool failed = false;
-    allocations_left = n;
+    halfstep_tests::allocations_allowed = halfstep_tests::allocations + n;
     try {
       step();
     } catch (const std::bad_alloc&) {
       failed = true;
     }
-    allocations_left = std::numeric_limits<std::int64_t>::max();
+    halfstep_tests::allocations_allowed = halfstep_tests::unlimited;
     if (!failed) break;
     ++failures;
     tape.begin();
@@ -353,13 +341,13 @@ TEST(Abuse, AScheduledChainAllocatesNothingAfterTheSecondStep) {
     tape.backward(squared_error(model(tape), data));
   };
   step(), step();
-  allocations_left = 0;
+  halfstep_tests::allocations_allowed = halfstep_tests::allocations.load();
   bool none = true;
   try {
     step(), step();
   } catch (const std::bad_alloc&) {
     none = false;
   }
-  allocations_left = std::numeric_limits<std::int64_t>::max();
+  halfstep_tests::allocations_allowed = halfstep_tests::unlimited;
   EXPECT_TRUE(none);
 }

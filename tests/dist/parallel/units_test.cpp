@@ -8,10 +8,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
+#include <cstring>
 #include <mutex>
-#include <new>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -32,24 +32,14 @@
 #include <halfstep/nn/segmented_gpt.hpp>
 #include <halfstep/optim/adamw.hpp>
 
+#include "allocations.hpp"
 #include "dist/ranks.hpp"
 
 namespace hs = halfstep;
 namespace dist = halfstep::dist;
 
 namespace {
-thread_local std::int64_t allocations = 0;  // of this rank
-}
-// g++ takes the pair below for a mismatch wherever it inlines one of the two.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* const p = std::malloc(size)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t /*size*/) noexcept { std::free(p); }
-
-namespace {
+using halfstep_tests::allocations;
 using hs::bf16;
 using hs::core::Category;
 using ranks::Over;
@@ -291,6 +281,7 @@ std::vector<Taken> steps(Over over) {
     hs::Tape tape(model.runtime);
     std::array<Taken, 8> own;
     for (std::size_t i = 0; i < own.size(); ++i) {
+      dist::barrier(group);  // allocations are counted of all ranks
       const Taken before{allocations, minor_faults()};
       step(model, tape, segmented, optimizer, accumulator, static_cast<int>(i), 8);
       own[i] = {allocations - before.allocations, minor_faults() - before.faults};
