@@ -10,6 +10,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -55,6 +56,8 @@ struct Fragile {
     c.output<float>(c.input_shape(0));
     c.save<float>(10);
     c.workspace(100, 200);
+    c.repeatable();
+    c.backward_reads({0}, {});
   }
   static void forward(hs::autograd::Forward& c) {
     c.payload<Payload>().fuse->burn("forward");
@@ -168,9 +171,11 @@ TEST(Abuse, DiamondsInASegmentTakeLinearTimeToo) {
   EXPECT_EQ(gradients[w][0], 0x1p81);
 }
 
+hs::Keep all_again(std::string_view /*op*/) { return hs::Keep::recompute; }
 TEST(Abuse, AFailureOfTheUsersCodeAnywhereLeavesTheTapeUsableAndTheLedgerBalanced) {
   Model model;
   hs::Tape tape(model.runtime);
+  tape.keep(all_again);
   FragileSink sink(model.parameters, model.fuse);
   tape.attach(model.parameters, sink);
   const auto step = [&] {
@@ -193,6 +198,7 @@ TEST(Abuse, AFailureOfTheUsersCodeAnywhereLeavesTheTapeUsableAndTheLedgerBalance
     }
     model.fuse.left = std::numeric_limits<int>::max();
     ASSERT_FALSE(tape.is_replay());
+    ASSERT_EQ(model.runtime.ledger().live(hs::core::Category::workspace), 0) << n;
     tape.begin();
     ASSERT_EQ(model.runtime.ledger().live(), live) << n;
     std::fill(sink.sums.begin(), sink.sums.end(), 0.0F);
@@ -202,6 +208,33 @@ TEST(Abuse, AFailureOfTheUsersCodeAnywhereLeavesTheTapeUsableAndTheLedgerBalance
   for (const char* place : {"infer", "forward", "backward", "callable", "open", "finish"})
     EXPECT_GT(places[place], 1) << place;
   EXPECT_GT(n, 40);
+}
+
+TEST(Abuse, AValueThatAFailureKeptFromBeingMadeAgainIsMadeByTheNextRead) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  Fuse fuse;
+  const auto x = parameters.add("x", {rows, width}, hs::Role::weight, hs::Init::normal(1.0F));
+  hs::Tape tape(runtime);
+  FragileSink sink(parameters, fuse);
+  tape.attach(parameters, sink);
+  tape.keep(all_again);
+  tape.begin({0, 0, 0, 1});
+  std::vector<hs::Variable<float>> copies{use(tape, x)};
+  for (int i = 0; i < 4; ++i) {
+    copies.push_back(tape.handle<float>(
+        tape.record(Fragile::op, {copies.back()}, {}, Fragile::Payload{&fuse})));
+  }
+  const auto live = runtime.ledger().live();
+  for (const int op : {1, 2}) {  // of the two that run again, the one that fails
+    fuse.left = op;
+    EXPECT_THROW(tape.settle(copies[2]), Planned);
+    EXPECT_EQ(tape.remade_ops(), op - 1);
+  }
+  fuse.left = std::numeric_limits<int>::max();
+  tape.settle(copies[2]);
+  EXPECT_GT(runtime.ledger().live(), live);
+  EXPECT_TRUE(std::ranges::equal(tape.value(copies[2]), parameters.values(x)));
 }
 
 TEST(Abuse, AFailureOfAnyAllocationLeavesTheTapeUsableAndTheLedgerBalanced) {
