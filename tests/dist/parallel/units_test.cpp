@@ -260,7 +260,27 @@ TEST_P(Ahead, AnotherOrderThanBeforeGathersTheExpectedUnitForNothingOnce) {
   });
 }
 
-/// What a step of each rank took of the system, for eight of them.
+TEST(Gathered, AfterALoadThatChangesThePartOfOneRankAreTheNewValuesOnAll) {
+  struct Load {
+    void tensor(const hs::tensor::StateTensor& one) {
+      const float loaded = 42.0F;  // the first element, which rank 0 keeps
+      if (one.first == 0 && one.name == "a") std::memcpy(one.bytes.data(), &loaded, sizeof loaded);
+    }
+    void scalar(std::string_view /*name*/, std::int64_t& /*value*/) {}
+    void scalar(std::string_view /*name*/, double& /*value*/) {}
+  } load;
+  ranks::run(2, Over::heap,
+             [&](dist::Group& group) {
+               TwoUnits units(group);
+               units.parameters.use(units.store);
+               units.check(0);
+               units.parameters.visit_state(load);
+               EXPECT_EQ((hs::tensor::Acquired<float>(units.store, {0}).data()[0]), 42.0F);
+             },
+             {.timeout = std::chrono::milliseconds(2000)});
+}
+
+/// What each of eight steps took of the system, on the rank where it took most.
 struct Taken {
   std::int64_t allocations = 0, faults = 0;
 };

@@ -186,7 +186,8 @@ class ShardedWeights final : public ReducedEachMicroBatch<T> {
 /// not recomputed, or one block a segment, about twice. A micro-batch that reads units in another
 /// order than the one before has also gathered the one that was expected, once.
 ///
-/// All ranks run the same ops, in evaluation and sampling too, and load weights through WholeState.
+/// All ranks run the same ops, in evaluation and sampling too. To load weights all of them visit the
+/// store's state, each its part, by themselves or through WholeState.
 template <class Inner>
 class Zero3 : public ShardedOptimizer<detail::ShardedWeights, Inner> {
  public:
