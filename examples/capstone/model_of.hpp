@@ -294,9 +294,10 @@ void write_weights(hs::dist::Group& group, hs::Parameters<T>& parameters, const 
 template <class T>
 SharedBytes shared_bytes(const Options& options, std::int64_t parameters) {
   using Host = hs::dist::OneHost<typename Trainer<T>::Whole>;
-  if (options.ranks == 1 || options.zero > 1) return {};  // shards travel as messages
-  // Data parallel ranks too sum up gradients where they lie, which takes as much.
-  return {Host::arena_bytes(parameters), options.zero == 1 ? Host::common_bytes(parameters) : 0};
+  if (options.ranks == 1) return {};
+  // Data parallel ranks too sum up gradients where they lie; ZeRO 3 too keeps one copy of the weights.
+  return {options.zero <= 1 ? Host::arena_bytes(parameters) : 0,
+          options.zero == 1 || options.zero == 3 ? Host::common_bytes(parameters) : 0};
 }
 
 template <class T>

@@ -89,8 +89,7 @@ inline void Tape::try_drop(std::uint32_t id) {
   const autograd::Node& node = graph_.nodes[value.node];
   // What is outside of a segment is not the segment's to drop.
   if (value.data.bytes == 0 || value.pinned || value.between || !value.wants_gradient ||
-      !node.repeatable || node.inputs.count == 0 || reads_own(value) ||
-      id < frame_.before.values) {
+      !node.repeatable || node.inputs.count == 0 || reads_own(value) || id < frame_.before.values) {
     return;
   }
   const Keep keep = value.readers == 0 ? Keep::recompute : keep_(node.op->name);
@@ -99,8 +98,8 @@ inline void Tape::try_drop(std::uint32_t id) {
     if (value.dtype == numeric::DType::f32 && value.planes == 1) narrow(value);
     return;
   }
-  // At most three ops run one after the other to make it again. More may run in all: an op has several
-  // inputs.
+  // At most three ops run one after the other to make it again. More may run in all: an op has
+  // several inputs.
   std::uint32_t depth = 1;
   for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
     const auto& input = graph_.values[graph_.links[node.inputs.first + i]];
@@ -152,7 +151,8 @@ inline void Tape::make_again(std::uint32_t id) {
     make_again(input);
     if (graph_.values[input].data.bytes == 0 && graph_.values[input].shape.elements() != 0) return;
   }
-  for (std::uint32_t i = 0; i < node.parameters.count; ++i) require_version(graph_.parameters[node.parameters.first + i]);
+  for (std::uint32_t i = 0; i < node.parameters.count; ++i)
+    require_version(graph_.parameters[node.parameters.first + i]);
   // Of an op that has run, what it saved is there, and is written as it was; of one that a second
   // run has left out, it is nobody's.
   const auto saved = std::span(graph_.saved).subspan(node.saved.first, node.saved.count);
@@ -162,8 +162,7 @@ inline void Tape::make_again(std::uint32_t id) {
       if (without_saved) graph_.arena.release(buffer.block);
     }
   };
-  const auto outputs =
-      std::span(graph_.values).subspan(node.outputs.first, node.outputs.count);
+  const auto outputs = std::span(graph_.values).subspan(node.outputs.first, node.outputs.count);
   try {
     for (autograd::Value& value : outputs) {
       value.away = value.data.bytes == 0;  // until all is well

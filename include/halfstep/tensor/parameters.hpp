@@ -169,6 +169,8 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
     whole_ = whole;
   }
   [[nodiscard]] bool sharded() const { return sharded_; }
+  /// Whether of a sharded store all elements are here to be read.
+  [[nodiscard]] bool shared() const { return !whole_.empty(); }
   /// What is kept of one parameter: all of it but in a sharded store.
   [[nodiscard]] std::span<plane> kept(ParameterId id) {
     lay_out();

@@ -35,12 +35,12 @@
 namespace {
 namespace hs = halfstep;
 namespace dist = halfstep::dist;
-using hs::bf16;
 using gpt_run::alone;
 using gpt_run::expect_as_alone;
 using gpt_run::Settings;
 using gpt_run::together;
 using halfstep_tests::GivenStore;
+using hs::bf16;
 using hs::core::Category;
 using ranks::Over;
 template <class T>

@@ -38,7 +38,7 @@ template <class T>
 class SummedInPlace final : public mixed::Processes<typename Parameters<T>::gradient> {
  public:
   using R = typename Parameters<T>::gradient;
-  static constexpr Weights weights = Weights::shared;
+  static constexpr bool shards_weights = true;
 
   [[nodiscard]] static std::span<T> shared_weights(Group& group, Parameters<T>& parameters) {
     return shared(group).template allocate_common<T>(parameters.count());

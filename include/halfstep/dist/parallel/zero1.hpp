@@ -28,7 +28,7 @@ class ReducedOnce final : public Buckets<T> {
   using R = typename Buckets<T>::R;
 
  public:
-  static constexpr Weights weights = Weights::whole;
+  static constexpr bool shards_weights = false;
   ReducedOnce(Group& group, Parameters<T>& parameters, const Shards& shards,
               std::int64_t bucket_bytes)
       : Buckets<T>(group, parameters, bucket_bytes), shards_(shards) {}

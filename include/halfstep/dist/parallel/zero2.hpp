@@ -160,7 +160,7 @@ class ReducedEachMicroBatch : public mixed::Processes<typename Parameters<T>::gr
   using R = typename Parameters<T>::gradient;
 
  public:
-  static constexpr Weights weights = Weights::whole;
+  static constexpr bool shards_weights = false;
   ReducedEachMicroBatch(Group& group, Parameters<T>& parameters, const Shards& shards,
                         std::int64_t bucket_bytes)
       : group_(group), sums_(group, parameters, shards, bucket_bytes) {
