@@ -292,6 +292,15 @@ void write_weights(hs::dist::Group& group, hs::Parameters<T>& parameters, const 
 }
 
 template <class T>
+SharedBytes shared_bytes(const Options& options, std::int64_t parameters) {
+  using Host = hs::dist::OneHost<typename Trainer<T>::Whole>;
+  if (options.ranks == 1) return {};
+  // Data parallel ranks too sum up gradients where they lie; ZeRO 3 too keeps one copy of the weights.
+  return {options.zero <= 1 ? Host::arena_bytes(parameters) : 0,
+          options.zero == 1 || options.zero == 3 ? Host::common_bytes(parameters) : 0};
+}
+
+template <class T>
 Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Group& group, const Corpus& text,
                     const std::string& checkpoints, const std::string& weights_path,
                     const std::string& average_path, const Listeners& listeners) {
@@ -480,6 +489,7 @@ std::string sample_model(const Options& options, hs::Runtime& runtime,
 
 /// Compiles all of it for T.
 #define CAPSTONE_FORMAT(T)                                                                          \
+  template SharedBytes shared_bytes<T>(const Options&, std::int64_t);                               \
   template Trained train_model<T>(const Options&, halfstep::Runtime&, halfstep::dist::Group&,       \
                                   const Corpus&, const std::string&, const std::string&,            \
                                   const std::string&, const Listeners&);                            \

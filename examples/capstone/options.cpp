@@ -74,7 +74,7 @@ std::span<const Field<Options>> train_fields() {
       Field<O>{"threads", "of each rank; 0: as many as the process may use, divided among the ranks", &O::threads},
       Field<O>{"ranks", "processes that share the micro-batches of an update: a power of two", &O::ranks},
       Field<O>{"zero", "0: every rank keeps all; 1, 2, 3: optimizer state, gradients as well, weights as well are "
-                       "divided among the ranks; where they share memory, 1 keeps one copy of the weights", &O::zero},
+                       "divided among the ranks; where they share memory, 1 and 3 keep one copy of the weights", &O::zero},
       Field<O>{"transport", "of ranks: shm, pipe (nothing is shared) or threads (of one process)", &O::transport},
       Field<O>{"algorithm", "of --zero 0: best, push, direct or ring", &O::algorithm},
       Field<O>{"bucket", "bytes of the gradient that ranks reduce at a time; unused by --zero 1 in shared memory", &O::bucket},
