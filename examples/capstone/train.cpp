@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include <halfstep/core/file.hpp>
@@ -229,19 +228,6 @@ void train_first(const Options& options, bool resume, const Dataset& dataset, ha
   }
 }
 
-/// What is no file, a pipe say, gives its bytes to the first that reads it.
-void require_readable_by_all(const Options& options) {
-  std::error_code unknown;
-  const auto type = std::filesystem::status(options.data, unknown).type();
-  if (options.ranks == 1 || reads_shards(options) || options.data == "grammar" ||
-      type == std::filesystem::file_type::regular || type == std::filesystem::file_type::directory ||
-      type == std::filesystem::file_type::not_found) {
-    return;
-  }
-  core::fail<halfstep::OptionError>("--data '", options.data, "' is no regular file, and each of --ranks ", options.ranks,
-                                    " reads it. Put the text into a file.");
-}
-
 int train_rank(const Options& options, bool resume, const Dataset& dataset, const dist::Rank& rank) {
   const auto run = [&] {
     std::optional<core::Isa> isa;
@@ -273,7 +259,6 @@ int train(const Options& options, bool resume) {
   listen_for_signals();
   // Everything that can be found wrong with the input is, before the directory is touched.
   static_cast<void>(loss_scale_of(options));
-  require_readable_by_all(options);
   const Dataset dataset = load_dataset(options);
   const std::int64_t parameters = count_parameters(options, dataset.text.vocabulary());
   const int code = dist::launch({.ranks = options.ranks,

@@ -39,7 +39,7 @@ refuses() {
   done
   shift
   before=$(state)
-  "$capstone" "$@" > "$work/stdout" 2> "$work/stderr"
+  timeout -s KILL 60 "$capstone" "$@" > "$work/stdout" 2> "$work/stderr"  # 137 where it waits
   got=$?
   cat "$work/stderr"
   [ "$got" -eq "$code" ] || fail "exit code $got, wanted $code"
@@ -57,12 +57,37 @@ case $case in
     : > "$work/empty.txt"
     refuses 2 "is empty" "Give a file with text" -- train --data "$work/empty.txt" --out "$out"
     refuses 2 "give --data FILE" -- train --out "$out"
-    refuses 2 "is no regular file" "each of --ranks 2" -- $(train "$out") --data /dev/null --ranks 2 --accumulate 2
     refuses 2 "a name before and behind each comma" -- $(train "$out") --tokenizer llmc --data "$work/empty.txt,"
     ;;
   missing_data)
     refuses 2 "no-such-file.txt" "Is the path right?" -- train --data "$work/no-such-file.txt" --out "$out"
     refuses 2 "no-such-file.txt" -- train --data "$work/no-such-file.txt" --out "$work/new"
+    ;;
+  no_file)
+    # A pipe that nobody writes to, a device without an end, a directory: said at once of every input.
+    pipe=$work/pipe
+    mkfifo "$pipe"
+    for ranks in 1 2; do
+      refuses 2 "pipe' is a pipe, no regular file" "to a file" -- $(train "$out") --data "$pipe" \
+        --ranks $ranks --accumulate 2
+    done
+    refuses 2 "'/dev/zero' is a device, no regular file" -- $(train "$out") --data /dev/zero
+    refuses 2 "is a directory. Name a file in it." -- $(train "$out") --data "$work"
+    refuses 2 "pipe' is a pipe" -- $(train "$out") --config "$pipe"
+    for tokens in llmc uint16 uint32; do
+      refuses 2 "Shards: '" "pipe' is a pipe" -- $(train "$out") --tokenizer $tokens --data "$pipe"
+      refuses 2 "Shards: '/dev/zero' is a device" -- $(train "$out") --tokenizer $tokens --data /dev/zero
+      refuses 2 "is a directory. Name a file in it." -- $(train "$out") --tokenizer $tokens --data "$work"
+    done
+    refuses 2 "no directory" -- $(train "$pipe")
+    refuses 2 "pipe" -- train --resume "$pipe"
+    "$capstone" $(train "$work/run") > /dev/null 2>&1 || fail "the run itself"
+    refuses 2 "pipe' is a pipe" -- eval --out "$work/run" --data "$pipe"
+    for name in weights.safetensors tokenizer.txt config.json; do
+      rm "$work/run/$name"
+      mkfifo "$work/run/$name"
+      refuses 2 "$name' is a pipe" -- sample --out "$work/run"
+    done
     ;;
   short_text)
     printf 'a short text, of one line only' > "$work/short.txt"
