@@ -338,6 +338,10 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
     hs::dist::broadcast(group, std::span(&stop, 1), 0);
     return stop != 0;
   };
+  const hs::train::EvaluateShare share{
+      .rank = group.rank(), .ranks = group.size(), .sum = [&](std::span<double> numbers) {
+        hs::dist::all_reduce(group, numbers);
+      }};
   // The best so far is saved where it is found; else a run's best would only be the best of the due ones.
   const auto save = [&](const hs::train::SavePoint& at) {
     const bool due = options.checkpoint_every > 0 &&
@@ -353,7 +357,8 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
                              },
                          .on_evaluate = listeners.on_evaluate,
                          .on_save_point = save,
-                         .should_stop = should_stop};
+                         .should_stop = should_stop,
+                         .evaluate_share = share};
   if (options.telemetry && first) {
     hooks.on_telemetry = [&](const hs::train::TelemetryInfo& info) {
       result.telemetry = info;
@@ -411,14 +416,24 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
     average.weights->copy_to(averaged);
     try {
       result.average_evaluation = hs::train::evaluate(
-          other, tape, text, {.rows = (options.batch + 3) / 4, .should_stop = should_stop});
+          other, tape, text,
+          {.rows = (options.batch + 3) / 4, .should_stop = should_stop, .share = share});
     } catch (const hs::train::Stopped&) {  // as within the sample, below
     }
     result.average_hash = hs::tensor::state_hash(average);
     write_weights(group, averaged, average_path);
   }
-  result.sample = hs::train::sample(gpt, tape, text.tokenizer(), "",
-                                    {.length = 300, .seed = options.seed, .should_stop = should_stop});
+  // Rank 0 writes it. The others are asked before each token whether to stop, so that none waits for
+  // longer than one takes; where no rank has whole weights, they gather them with it.
+  constexpr int length = 300;
+  if (first || options.zero == 3) {
+    result.sample = hs::train::sample(
+        gpt, tape, text.tokenizer(), "",
+        {.length = length, .seed = options.seed, .should_stop = should_stop});
+  } else {
+    for (int token = 0; token < length && !should_stop(); ++token) {
+    }
+  }
   if (should_stop()) {  // between the end of training and that of the sample
     result.stopped = true;
     save({.iteration = state.iteration,

@@ -46,10 +46,11 @@ sum() {
 }
 # same RUN RANKS ALONE: the bits of one process, and the work of each rank.
 same() {
-  for key in weights_hash train_loss val_loss skipped_steps steps tokens loss_scale; do
+  for key in weights_hash train_loss val_loss val_standard_error val_accuracy skipped_steps steps tokens loss_scale; do
     [ "$(value "$1" $key)" = "$(value "$3" $key)" ] ||
       fail "$1: $key $(value "$1" $key), of one process $(value "$3" $key)"
   done
+  cmp "$work/$1/sample.txt" "$work/$3/sample.txt" || fail "$1: another sample"
   [ "$(grep -c '"kind":"step"' "$work/$1/metrics.jsonl")" -eq $steps ] || fail "$1: steps in metrics.jsonl"
   [ "$2" -eq 1 ] && return
   [ "$(value "$1" micro_batches)" -eq $((4 * steps / $2)) ] || fail "$1: micro_batches $(value "$1" micro_batches)"
