@@ -59,7 +59,8 @@
                                      std::span<E>, std::span<A>, std::span<std::byte>,                  \
                                      const AttentionDropout&);                                          \
   HALFSTEP_KERNELS void attention_of_last<E>(const core::Compute&, const AttentionShape&,               \
-                                             std::span<const E>, std::span<E>, std::span<std::byte>);   \
+                                             std::span<const E>, std::span<const E>, std::span<E>,      \
+                                             std::span<std::byte>);                                     \
   HALFSTEP_KERNELS void attention_backward<E>(                                                          \
       const core::Compute&, const AttentionShape&, std::span<const E>, std::span<const E>,              \
       std::span<const E>, std::span<const A>, std::span<E>, std::span<std::byte>,                       \

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a run trains on: a text, a language generated from a grammar, or files of tokens; with what is
-// known of it without a model.
+// What a run trains on: a text, a language generated from a grammar, or files of tokens; with what
+// is known of it without a model.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,11 @@ namespace capstone {
 /// A text or shards, as fit takes them: one type, so that the loop is compiled once.
 class Corpus {
  public:
-  explicit Corpus(halfstep::data::Text text) : tokenizer_(text.tokenizer()), tokens_(std::move(text)) {}
+  explicit Corpus(halfstep::data::Text text)
+      : tokenizer_(text.tokenizer()), tokens_(std::move(text)) {}
   explicit Corpus(halfstep::data::Shards shards)
-      : tokenizer_(halfstep::data::Tokenizer::numbers(shards.vocabulary())), tokens_(std::move(shards)) {}
+      : tokenizer_(halfstep::data::Tokenizer::numbers(shards.vocabulary())),
+        tokens_(std::move(shards)) {}
 
   void require_context(int length) const {
     std::visit([&](const auto& tokens) { tokens.require_context(length); }, tokens_);
@@ -40,7 +42,9 @@ class Corpus {
     return out;
   }
   [[nodiscard]] std::span<const std::int32_t> held_out() const {
-    return std::visit([](const auto& tokens) -> std::span<const std::int32_t> { return tokens.held_out(); }, tokens_);
+    return std::visit(
+        [](const auto& tokens) -> std::span<const std::int32_t> { return tokens.held_out(); },
+        tokens_);
   }
   [[nodiscard]] const halfstep::data::Tokenizer& tokenizer() const { return tokenizer_; }
   [[nodiscard]] int vocabulary() const { return tokenizer_.vocabulary(); }
@@ -49,7 +53,8 @@ class Corpus {
   }
   [[nodiscard]] std::size_t train_size() const {
     const auto* text = std::get_if<halfstep::data::Text>(&tokens_);
-    return text != nullptr ? text->train().size() : std::get<halfstep::data::Shards>(tokens_).train_size();
+    return text != nullptr ? text->train().size()
+                           : std::get<halfstep::data::Shards>(tokens_).train_size();
   }
   [[nodiscard]] std::size_t size() const { return train_size() + held_out().size(); }
 
@@ -59,9 +64,9 @@ class Corpus {
 };
 
 struct Dataset {
-  std::string bytes;                                ///< of the text; empty for files of tokens
+  std::string bytes;  ///< of the text; empty for files of tokens
   Corpus text;
-  std::size_t split_bytes = 0;                      ///< where the held-out part begins
+  std::size_t split_bytes = 0;                       ///< where the held-out part begins
   std::optional<halfstep::data::Grammar> grammar{};  ///< of a generated language
 };
 
@@ -83,7 +88,8 @@ struct Dataset {
 
 /// @throws FileError, DataError, OptionError, saying what to do; nothing is written.
 [[nodiscard]] inline Dataset load_dataset(
-    const Options& options, const std::optional<halfstep::data::Tokenizer>& tokenizer = std::nullopt) {
+    const Options& options,
+    const std::optional<halfstep::data::Tokenizer>& tokenizer = std::nullopt) {
   namespace data = halfstep::data;
   if (reads_shards(options)) {
     Dataset dataset{.bytes = {}, .text = Corpus(open_shards(options))};
@@ -103,20 +109,20 @@ struct Dataset {
                                                 "' is empty. Give a file with text in it.");
     }
   }
-  const data::TextOptions text_options{
-      .held_out = options.held_out,
-      .tokenizer = options.tokenizer == "byte" ? data::TokenizerKind::byte
-                                               : data::TokenizerKind::character,
-      .seed = options.seed,
-      .order = order_of(options)};
+  const data::TextOptions text_options{.held_out = options.held_out,
+                                       .tokenizer = options.tokenizer == "byte"
+                                                        ? data::TokenizerKind::byte
+                                                        : data::TokenizerKind::character,
+                                       .seed = options.seed,
+                                       .order = order_of(options)};
   data::Text text = data::Text::from_string(bytes, text_options, tokenizer);
   text.require_context(options.context);
   const auto split = static_cast<std::size_t>(text.tokenizer().count_bytes(text.train()));
   return {std::move(bytes), Corpus(std::move(text)), split, std::move(grammar)};
 }
 
-/// Bits a byte of order 4, over bytes, on the run's split; 0 for files of tokens, whose bytes nobody
-/// knows.
+/// Bits a byte of order 4, over bytes, on the run's split; 0 for files of tokens, whose bytes
+/// nobody knows.
 [[nodiscard]] inline double ngram_of(const Dataset& dataset) {
   if (dataset.bytes.empty()) return 0.0;
   return halfstep::data::held_out_ngram(dataset.bytes, dataset.split_bytes, 4).bits_per_byte();

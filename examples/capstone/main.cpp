@@ -35,7 +35,8 @@ class Command {
   Command(CLI::App& app, const std::string& name, const std::string& what, const Fields& fields) {
     app_ = app.add_subcommand(name, what);
     app_->allow_extras();
-    for (const auto& field : fields) add(std::string(field.name), std::string(field.help));
+    for (const auto& field : fields)
+      add(std::string(field.name), std::string(field.help));
   }
   void add(const std::string& name, const std::string& help) {
     names_.push_back(name);
@@ -48,8 +49,10 @@ class Command {
   [[nodiscard]] std::vector<Given> given() const {
     for (const std::string& extra : app_->remaining()) {
       if (!extra.starts_with("--")) {
-        core::fail<halfstep::OptionError>("'", extra, "' is not an option. Options begin with --; see "
-                                          "capstone ", app_->get_name(), " --help");
+        core::fail<halfstep::OptionError>("'", extra,
+                                          "' is not an option. Options begin with --; see "
+                                          "capstone ",
+                                          app_->get_name(), " --help");
       }
       const std::string name = extra.substr(2, extra.find('=') - 2);
       std::vector<std::string_view> names(names_.begin(), names_.end());
@@ -72,17 +75,24 @@ class Command {
 int run(int argc, char** argv) {
   CLI::App app("capstone: a small GPT trained on a text, with halfstep", "capstone");
   app.footer(
-      "exit codes: 0 done; 1 the run failed (non-finite loss, full disk, no memory, a target that leaked);\n"
-      "2 the command line or the input cannot be used; 130 after SIGINT and 143 after SIGTERM, with a checkpoint\n"
-      "written for --resume; a second signal ends the program at once, without; of several ranks, where one was\n"
+      "exit codes: 0 done; 1 the run failed (non-finite loss, full disk, no memory, a target that "
+      "leaked);\n"
+      "2 the command line or the input cannot be used; 130 after SIGINT and 143 after SIGTERM, "
+      "with a checkpoint\n"
+      "written for --resume; a second signal ends the program at once, without; of several ranks, "
+      "where one was\n"
       "killed, 128 and its signal. Results in --out change only\n"
       "on 0, or if the target leaked or the report could not be written; checkpoints stay.");
   app.set_version_flag("--version", HALFSTEP_VERSION);
   Command train(app, "train", "trains; writes weights, tokenizer, metrics and summary to --out",
                 capstone::train_fields());
-  train.add("resume", "directory of a run that was stopped or killed: goes on from its newest whole checkpoint");
-  train.add("config", "a JSON object whose keys are the long flags; flags come before it, presets after");
-  const Command eval(app, "eval", "the exact held-out loss of a finished run", capstone::eval_fields());
+  train.add(
+      "resume",
+      "directory of a run that was stopped or killed: goes on from its newest whole checkpoint");
+  train.add("config",
+            "a JSON object whose keys are the long flags; flags come before it, presets after");
+  const Command eval(app, "eval", "the exact held-out loss of a finished run",
+                     capstone::eval_fields());
   const Command sample(app, "sample", "text from a finished run", capstone::sample_fields());
 
   if (argc < 2) {
@@ -101,8 +111,10 @@ int run(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (train.chosen()) return capstone::train(capstone::resolve(train.given()), train.has("resume"));
-  if (eval.chosen()) capstone::evaluate(capstone::resolve_read(eval.given(), capstone::eval_fields()));
-  if (sample.chosen()) capstone::sample(capstone::resolve_read(sample.given(), capstone::sample_fields()));
+  if (eval.chosen())
+    capstone::evaluate(capstone::resolve_read(eval.given(), capstone::eval_fields()));
+  if (sample.chosen())
+    capstone::sample(capstone::resolve_read(sample.given(), capstone::sample_fields()));
   if (eval.chosen() || sample.chosen()) return 0;
   std::fprintf(stderr, "capstone: unknown option %s. Did you mean --help?\n", argv[1]);
   return 2;
@@ -111,7 +123,9 @@ int run(int argc, char** argv) {
 /// What was printed may still lie in a buffer, and a full disk shows only when that is written.
 int flushed(int code) {
   if (code != 0 || (std::fflush(stdout) == 0 && std::ferror(stdout) == 0)) return code;
-  std::fprintf(stderr, "capstone: standard output could not be written. Is its disk full, or its reader gone?\n");
+  std::fprintf(
+      stderr,
+      "capstone: standard output could not be written. Is its disk full, or its reader gone?\n");
   return 1;
 }
 

@@ -29,7 +29,7 @@ namespace capstone {
 
 /// What training leaves behind, besides the weights file.
 struct Trained {
-  bool stopped = false;   ///< a signal ended the run; the rest is of what was done until then
+  bool stopped = false;  ///< a signal ended the run; the rest is of what was done until then
   std::int64_t parameters = 0;
   std::int64_t iterations = 0, steps = 0, skipped_steps = 0, micro_batches = 0, tokens = 0;
   double train_loss = 0.0;
@@ -59,9 +59,9 @@ struct Trained {
 
 /// Where a run begins: 0 windows done, or those before the checkpoint that it goes on from.
 struct Start {
-  std::string groups;            ///< which parameters decay
+  std::string groups;  ///< which parameters decay
   std::int64_t iteration = 0;
-  bool evaluated = false;        ///< the evaluation after that iteration is done as well
+  bool evaluated = false;  ///< the evaluation after that iteration is done as well
 };
 
 /// Who listens to a run.
@@ -71,8 +71,8 @@ struct Listeners {
   std::function<void(const halfstep::train::EvaluationInfo&)> on_evaluate;
   std::function<void(const halfstep::train::TelemetryInfo&)> on_telemetry;  ///< with --telemetry
   std::function<void(const halfstep::train::Divergence&)> on_shadow;        ///< the same
-  std::function<void()> before_save;                       ///< the log must be on the disk by then
-  std::function<void(std::string_view)> on_note;           ///< of checkpoints that were skipped
+  std::function<void()> before_save;              ///< the log must be on the disk by then
+  std::function<void(std::string_view)> on_note;  ///< of checkpoints that were skipped
   std::function<bool()> should_stop;
 };
 
@@ -90,10 +90,10 @@ template <class T>
 /// `weights_path` and, with --ema, their average to `average_path`, samples: one rank's part of it.
 /// The paths and the listeners are rank 0's.
 template <class T>
-Trained train_model(const Options& options, halfstep::Runtime& runtime, halfstep::dist::Group& group,
-                    const Corpus& text, const std::string& checkpoints,
-                    const std::string& weights_path, const std::string& average_path,
-                    const Listeners& listeners);
+Trained train_model(const Options& options, halfstep::Runtime& runtime,
+                    halfstep::dist::Group& group, const Corpus& text,
+                    const std::string& checkpoints, const std::string& weights_path,
+                    const std::string& average_path, const Listeners& listeners);
 
 /// The loss of saved weights on tokens.
 template <class T>

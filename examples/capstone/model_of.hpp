@@ -65,7 +65,8 @@ namespace hs = halfstep;
 struct Average {
   std::optional<hs::mixed::WeightAverage> weights;
   Average(const Options& options, const hs::tensor::ParameterTable& parameters) {
-    if (options.ema > 0.0) weights.emplace(parameters, hs::mixed::WeightAverageOptions{.decay = options.ema});
+    if (options.ema > 0.0)
+      weights.emplace(parameters, hs::mixed::WeightAverageOptions{.decay = options.ema});
   }
   template <hs::tensor::state_visitor Visitor>
   void visit_state(Visitor& visitor) {
@@ -73,14 +74,17 @@ struct Average {
   }
 };
 
-/// A run without memory: all that training makes, on a dry runtime, so that its account says what the
-/// run will take.
+/// A run without memory: all that training makes, on a dry runtime, so that its account says what
+/// the run will take.
 template <class T>
 class Rehearsal {
  public:
   Rehearsal(const Options& options, hs::Runtime& runtime, int vocabulary)
       : options_(options),
-        dry_({.threads = runtime.threads(), .seed = options.seed, .isa = runtime.isa(), .dry = true}),
+        dry_({.threads = runtime.threads(),
+              .seed = options.seed,
+              .isa = runtime.isa(),
+              .dry = true}),
         parameters_(dry_),
         gpt_(parameters_, gpt_options(options, vocabulary)),
         accumulator_(parameters_),
@@ -88,13 +92,16 @@ class Rehearsal {
         average_(options, parameters_),
         tape_(dry_) {}
 
-  /// The blocks as --recompute says; of a budget the cheapest plan that keeps the whole account in it.
-  /// @throws OptionError naming the smallest budget if none does.
+  /// The blocks as --recompute says; of a budget the cheapest plan that keeps the whole account in
+  /// it. @throws OptionError naming the smallest budget if none does.
   [[nodiscard]] hs::autograd::Schedule schedule() {
     const auto budget = budget_of(options_);
     if (!budget) return hs::autograd::uniform(options_.layers, segments_of(options_));
     const auto window = begin();
-    return hs::nn::plan_recompute(gpt_, options_.batch, options_.context, *budget, dry_.ledger().live()).require().schedule;
+    return hs::nn::plan_recompute(gpt_, options_.batch, options_.context, *budget,
+                                  dry_.ledger().live())
+        .require()
+        .schedule;
   }
 
   /// The peak of the account over steps and evaluations, and where the blocks of a step lie best.
@@ -115,14 +122,18 @@ class Rehearsal {
     }
     const int rows = (options_.batch + 3) / 4;  // as fit evaluates
     tape_.begin({.rows = rows}, hs::Record::nothing);
-    static_cast<void>(model(tape_, std::span<const std::int32_t>(tokens).first(
-                                       static_cast<std::size_t>(rows) * static_cast<std::size_t>(options_.context))));
+    static_cast<void>(model(
+        tape_, std::span<const std::int32_t>(tokens).first(
+                   static_cast<std::size_t>(rows) * static_cast<std::size_t>(options_.context))));
     return {dry_.ledger().peak(), std::move(placement)};
   }
 
  private:
   [[nodiscard]] auto begin() {
-    return accumulator_.begin(tape_, 0, {.micro_batches = options_.accumulate / options_.ranks, .rows = options_.batch, .targets_per_row = options_.context});
+    return accumulator_.begin(tape_, 0,
+                              {.micro_batches = options_.accumulate / options_.ranks,
+                               .rows = options_.batch,
+                               .targets_per_row = options_.context});
   }
 
   const Options& options_;
@@ -145,7 +156,9 @@ template <class T>
   return hs::train::shadow_step<hs::nn::Gpt>(
       parameters, optimizer,
       {.iteration = iteration,
-       .shape = {.micro_batches = options.accumulate, .rows = options.batch, .targets_per_row = options.context},
+       .shape = {.micro_batches = options.accumulate,
+                 .rows = options.batch,
+                 .targets_per_row = options.context},
        .scale = scaler.scale(),
        .clip = options.clip,
        .lr = lr(optimizer.steps())},
@@ -164,8 +177,10 @@ class Trainer {
   using Whole = hs::mixed::MasterWeights<hs::optim::AdamW, T>;
 
   Trainer(const Options& options, hs::dist::Group& group, hs::Parameters<T>& parameters) {
-    const hs::optim::AdamWOptions adamw{
-        .beta1 = options.beta1, .beta2 = options.beta2, .eps = options.eps, .weight_decay = options.weight_decay};
+    const hs::optim::AdamWOptions adamw{.beta1 = options.beta1,
+                                        .beta2 = options.beta2,
+                                        .eps = options.eps,
+                                        .weight_decay = options.weight_decay};
     const hs::dist::ShardOptions shard{.bucket_bytes = options.bucket};
     if (options.zero == 1 && group.transport().shared() != nullptr) {
       use<hs::dist::OneHost<Whole>>(group, parameters, adamw);
@@ -212,14 +227,15 @@ class Trainer {
   std::function<std::int64_t()> gathered_;
 };
 
-/// The state of a run as one process would have it, for checkpoints that any number of ranks and any
-/// --zero can go on from. Rank 0 reads and writes them.
+/// The state of a run as one process would have it, for checkpoints that any number of ranks and
+/// any --zero can go on from. Rank 0 reads and writes them.
 template <class T>
 class Checkpoints {
  public:
   /// All ranks go on from the newest checkpoint, if there is one.
-  Checkpoints(hs::dist::Group& group, const hs::io::RunOptions& options, hs::Parameters<T>& parameters,
-              hs::mixed::AnyOptimizer<T>& optimizer, hs::mixed::LossScaler& scaler, hs::train::FitState& state, Average& average)
+  Checkpoints(hs::dist::Group& group, const hs::io::RunOptions& options,
+              hs::Parameters<T>& parameters, hs::mixed::AnyOptimizer<T>& optimizer,
+              hs::mixed::LossScaler& scaler, hs::train::FitState& state, Average& average)
       : weights_(group, parameters),
         optimizer_(group, optimizer),
         scaler_(group, scaler),
@@ -254,13 +270,15 @@ class Checkpoints {
   Whole<hs::mixed::LossScaler> scaler_;
   Whole<hs::train::FitState> state_;
   Whole<Average> average_;
-  std::optional<hs::io::Run<Whole<hs::Parameters<T>>, Whole<hs::mixed::AnyOptimizer<T>>,
-                            Whole<hs::mixed::LossScaler>, Whole<hs::train::FitState>, Whole<Average>>>
+  std::optional<
+      hs::io::Run<Whole<hs::Parameters<T>>, Whole<hs::mixed::AnyOptimizer<T>>,
+                  Whole<hs::mixed::LossScaler>, Whole<hs::train::FitState>, Whole<Average>>>
       run_;
 };
 
 /// Counts of what each rank holds a part of, added up.
-[[nodiscard]] inline hs::mixed::Underflow sum_over_ranks(hs::dist::Group& group, const hs::mixed::Underflow& mine) {
+[[nodiscard]] inline hs::mixed::Underflow sum_over_ranks(hs::dist::Group& group,
+                                                         const hs::mixed::Underflow& mine) {
   hs::mixed::Underflow sum;
   for (const auto& one : hs::dist::gather_values(group, mine)) {
     sum.nonzero += one.nonzero;
@@ -274,9 +292,11 @@ class Checkpoints {
 /// Who did what and what was moved for it, of all ranks.
 inline void add_account(hs::dist::Group& group, std::int64_t tokens, Trained& result) {
   const auto own = group.collectives();
-  const std::vector<hs::dist::CollectiveTraffic> counted(own.begin(), own.end());  // before what follows is
+  const std::vector<hs::dist::CollectiveTraffic> counted(own.begin(),
+                                                         own.end());  // before what follows is
   result.rank_tokens = hs::dist::gather_values(group, tokens);
-  for (const auto& one : counted) result.traffic.emplace_back(one.name(), hs::dist::gather_values(group, one));
+  for (const auto& one : counted)
+    result.traffic.emplace_back(one.name(), hs::dist::gather_values(group, one));
 }
 
 /// Weights that ranks hold, whole, to one file, for Python too. All ranks call it; rank 0 writes.
@@ -287,23 +307,26 @@ void write_weights(hs::dist::Group& group, hs::Parameters<T>& parameters, const 
   if (group.rank() != 0) return;
   hs::io::StateWriter writer;
   weights.visit_state(writer);
-  hs::io::write_safetensors(path, writer.entries(),
-                            {{"format", std::string(hs::format_name<T>)}, {"program", "halfstep capstone"}});
+  hs::io::write_safetensors(
+      path, writer.entries(),
+      {{"format", std::string(hs::format_name<T>)}, {"program", "halfstep capstone"}});
 }
 
 template <class T>
 SharedBytes shared_bytes(const Options& options, std::int64_t parameters) {
   using Host = hs::dist::OneHost<typename Trainer<T>::Whole>;
   if (options.ranks == 1) return {};
-  // Data parallel ranks too sum up gradients where they lie; ZeRO 3 too keeps one copy of the weights.
+  // Data parallel ranks too sum up gradients where they lie; ZeRO 3 too keeps one copy of the
+  // weights.
   return {options.zero <= 1 ? Host::arena_bytes(parameters) : 0,
           options.zero == 1 || options.zero == 3 ? Host::common_bytes(parameters) : 0};
 }
 
 template <class T>
-Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Group& group, const Corpus& text,
-                    const std::string& checkpoints, const std::string& weights_path,
-                    const std::string& average_path, const Listeners& listeners) {
+Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Group& group,
+                    const Corpus& text, const std::string& checkpoints,
+                    const std::string& weights_path, const std::string& average_path,
+                    const Listeners& listeners) {
   const std::int64_t resident = hs::core::peak_resident_memory();
   hs::Parameters<T> parameters(runtime);
   const hs::nn::Gpt<T> gpt(parameters, gpt_options(options, text.vocabulary()));
@@ -337,9 +360,10 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
                      parameters, optimizer, scaler, state, average);
   const bool first = group.rank() == 0;
   if (first) {
-    listeners.on_start({.groups = hs::optim::to_string(hs::optim::groups(parameters, options.weight_decay)),
-                        .iteration = state.iteration,
-                        .evaluated = state.evaluated == state.iteration});
+    listeners.on_start(
+        {.groups = hs::optim::to_string(hs::optim::groups(parameters, options.weight_decay)),
+         .iteration = state.iteration,
+         .evaluated = state.evaluated == state.iteration});
   }
   // A signal may reach the ranks at different moments: rank 0 says for all whether to stop.
   const auto should_stop = [&] {
@@ -347,7 +371,11 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
     hs::dist::broadcast(group, std::span(&stop, 1), 0);
     return stop != 0;
   };
-  // The best so far is saved where it is found; else a run's best would only be the best of the due ones.
+  const hs::train::EvaluateShare share{
+      .rank = group.rank(), .ranks = group.size(), .sum = [&](std::span<double> numbers) {
+        hs::dist::all_reduce(group, numbers);
+      }};
+  // The best so far is saved where it is found; else a run's best would be that of the due alone.
   const auto save = [&](const hs::train::SavePoint& at) {
     const bool due = options.checkpoint_every > 0 &&
                      (at.iteration % options.checkpoint_every == 0 || at.improved || at.last);
@@ -357,12 +385,14 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
   };
   hs::train::Hooks hooks{.on_step =
                              [&](const hs::train::StepInfo& info) {
-                               if (info.applied && average.weights) average.weights->update(trainer.whole());
+                               if (info.applied && average.weights)
+                                 average.weights->update(trainer.whole());
                                if (first) listeners.on_step(info);
                              },
                          .on_evaluate = listeners.on_evaluate,
                          .on_save_point = save,
-                         .should_stop = should_stop};
+                         .should_stop = should_stop,
+                         .evaluate_share = share};
   if (options.telemetry && first) {
     hooks.on_telemetry = [&](const hs::train::TelemetryInfo& info) {
       result.telemetry = info;
@@ -370,7 +400,8 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
     };
     hooks.on_evaluate = [&](const hs::train::EvaluationInfo& info) {
       listeners.on_evaluate(info);
-      result.shadow = next_step_in_double(options, text, parameters, trainer.whole(), scaler, info.iteration);
+      result.shadow =
+          next_step_in_double(options, text, parameters, trainer.whole(), scaler, info.iteration);
       listeners.on_shadow(result.shadow);
     };
   }
@@ -422,14 +453,26 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
     try {
       result.average_evaluation = hs::train::evaluate(
           other, tape, text,
-          {.stride = options.eval_stride, .rows = (options.batch + 3) / 4, .should_stop = should_stop});
+          {.stride = options.eval_stride,
+           .rows = (options.batch + 3) / 4,
+           .should_stop = should_stop,
+           .share = share});
     } catch (const hs::train::Stopped&) {  // as within the sample, below
     }
     result.average_hash = hs::tensor::state_hash(average);
     write_weights(group, averaged, average_path);
   }
-  result.sample = hs::train::sample(gpt, tape, text.tokenizer(), "",
-                                    {.length = 300, .seed = options.seed, .should_stop = should_stop});
+  // Rank 0 writes it. The others are asked before each token whether to stop, so that none waits
+  // for longer than one takes; where no rank has whole weights, they gather them with it.
+  constexpr int length = 300;
+  if (first || options.zero == 3) {
+    result.sample =
+        hs::train::sample(gpt, tape, text.tokenizer(), "",
+                          {.length = length, .seed = options.seed, .should_stop = should_stop});
+  } else {
+    for (int token = 0; token < length && !should_stop(); ++token) {
+    }
+  }
   if (should_stop()) {  // between the end of training and that of the sample
     result.stopped = true;
     save({.iteration = state.iteration,
@@ -449,7 +492,8 @@ void load_weights(hs::Parameters<T>& parameters, const std::string& path) {
     parameters.visit_state(reader);
     reader.finish();
   } catch (const hs::FileError& error) {
-    hs::core::fail<hs::FileError>(error.what(), " Are weights, tokenizer.txt and config.json of the same run?");
+    hs::core::fail<hs::FileError>(error.what(),
+                                  " Are weights, tokenizer.txt and config.json of the same run?");
   }
 }
 
@@ -464,7 +508,8 @@ hs::train::Evaluation evaluate_model(const Options& options, hs::Runtime& runtim
   hs::Tape tape(runtime);
   auto result = hs::train::evaluate_tokens(
       gpt, tape, tokens,
-      {.stride = what.eval_stride == 0 ? options.eval_stride : what.eval_stride, .rows = what.batch});
+      {.stride = what.eval_stride == 0 ? options.eval_stride : what.eval_stride,
+       .rows = what.batch});
   result.bytes = tokenizer.count_bytes(tokens.subspan(1));
   return result;
 }
@@ -488,17 +533,17 @@ std::string sample_model(const Options& options, hs::Runtime& runtime,
 }
 
 /// Compiles all of it for T.
-#define CAPSTONE_FORMAT(T)                                                                          \
-  template SharedBytes shared_bytes<T>(const Options&, std::int64_t);                               \
-  template Trained train_model<T>(const Options&, halfstep::Runtime&, halfstep::dist::Group&,       \
-                                  const Corpus&, const std::string&, const std::string&,            \
-                                  const std::string&, const Listeners&);                            \
-  template halfstep::train::Evaluation evaluate_model<T>(                                           \
-      const Options&, halfstep::Runtime&, const halfstep::data::Tokenizer&,                         \
-      std::span<const std::int32_t>, const ReadOptions&, const std::string&);                       \
-  template std::string sample_model<T>(const Options&, halfstep::Runtime&,                          \
-                                       const halfstep::data::Tokenizer&, const ReadOptions&,        \
-                                       const std::string&,                                          \
+#define CAPSTONE_FORMAT(T)                                                                        \
+  template SharedBytes shared_bytes<T>(const Options&, std::int64_t);                             \
+  template Trained train_model<T>(const Options&, halfstep::Runtime&, halfstep::dist::Group&,     \
+                                  const Corpus&, const std::string&, const std::string&,          \
+                                  const std::string&, const Listeners&);                          \
+  template halfstep::train::Evaluation evaluate_model<T>(                                         \
+      const Options&, halfstep::Runtime&, const halfstep::data::Tokenizer&,                       \
+      std::span<const std::int32_t>, const ReadOptions&, const std::string&);                     \
+  template std::string sample_model<T>(const Options&, halfstep::Runtime&,                        \
+                                       const halfstep::data::Tokenizer&, const ReadOptions&,      \
+                                       const std::string&,                                        \
                                        const std::function<void(std::string_view)>&)
 
 }  // namespace capstone

@@ -27,14 +27,20 @@ using Json = nlohmann::ordered_json;
 std::span<const Field<Options>> train_fields() {
   using O = Options;
   static const std::array fields{
-      Field<O>{"data", "a text file; files of tokens, with commas between; or 'grammar': a language that the program generates",
+      Field<O>{"data",
+               "a text file; files of tokens, with commas between; or 'grammar': a language that "
+               "the program generates",
                &O::data},
-      Field<O>{"out", "directory for weights, tokenizer, metrics, summary; made if missing", &O::out},
+      Field<O>{"out", "directory for weights, tokenizer, metrics, summary; made if missing",
+               &O::out},
       Field<O>{"preset", "nanogpt-cpu, hash or bible", &O::preset},
       Field<O>{"format", "of weights and activations: float, bf16 or fp16", &O::format},
-      Field<O>{"tokenizer", "char (the text's characters) or byte; of files of tokens llmc, uint16 or uint32, as they lie in them",
+      Field<O>{"tokenizer",
+               "char (the text's characters) or byte; of files of tokens llmc, uint16 or uint32, "
+               "as they lie in them",
                &O::tokenizer},
-      Field<O>{"vocabulary", "of files of tokens: every token is below it; 0: the largest, and one", &O::vocabulary},
+      Field<O>{"vocabulary", "of files of tokens: every token is below it; 0: the largest, and one",
+               &O::vocabulary},
       Field<O>{"layers", "transformer blocks", &O::layers},
       Field<O>{"heads", "attention heads of a block", &O::heads},
       Field<O>{"width", "of the residual stream; a multiple of heads", &O::width},
@@ -42,7 +48,8 @@ std::span<const Field<Options>> train_fields() {
       Field<O>{"bias", "true or false: biases in linear layers and norms", &O::bias},
       Field<O>{"dropout", "share set to zero in training, in [0, 1)", &O::dropout},
       Field<O>{"batch", "rows of a micro-batch", &O::batch},
-      Field<O>{"accumulate", "micro-batches of an update, those of all ranks together", &O::accumulate},
+      Field<O>{"accumulate", "micro-batches of an update, those of all ranks together",
+               &O::accumulate},
       Field<O>{"steps", "iterations, skipped updates included", &O::steps},
       Field<O>{"lr", "learning rate after the warm-up", &O::lr},
       Field<O>{"min-lr", "learning rate at the end", &O::min_lr},
@@ -52,33 +59,57 @@ std::span<const Field<Options>> train_fields() {
       Field<O>{"beta2", "of AdamW, in [0, 1)", &O::beta2},
       Field<O>{"eps", "of AdamW, added to the root of the second moment", &O::eps},
       Field<O>{"clip", "limit of the gradient's norm; 0: none", &O::clip},
-      Field<O>{"loss-scale", "auto, a number, dynamic, or as another library does: pytorch, apex, megatron, "
-                             "deepspeed, fairseq, jmp, each with :FIRST or :FIRST:LEAST if wanted; auto: dynamic for fp16, else 1",
+      Field<O>{"loss-scale",
+               "auto, a number, dynamic, or as another library does: pytorch, apex, megatron, "
+               "deepspeed, fairseq, jmp, each with :FIRST or :FIRST:LEAST if wanted; auto: dynamic "
+               "for fp16, else 1",
                &O::loss_scale},
-      Field<O>{"recompute", "none, segments:K to run K segments of blocks again, or budget:BYTES of memory in all",
-               &O::recompute},
+      Field<O>{
+          "recompute",
+          "none, segments:K to run K segments of blocks again, or budget:BYTES of memory in all",
+          &O::recompute},
       Field<O>{"held-out", "share of the text, at its end, that training never sees", &O::held_out},
-      Field<O>{"order", "random: crops anywhere; epochs: each piece of the text once an epoch", &O::order},
-      Field<O>{"ema", "share of the average of the weights that stays at an update, in [0, 1); 0: no average", &O::ema},
+      Field<O>{"order", "random: crops anywhere; epochs: each piece of the text once an epoch",
+               &O::order},
+      Field<O>{
+          "ema",
+          "share of the average of the weights that stays at an update, in [0, 1); 0: no average",
+          &O::ema},
       Field<O>{"eval-every", "iterations between evaluations; 0: only at the end", &O::eval_every},
-      Field<O>{"eval-stride", "tokens from one window of an evaluation to the next; 0: context, so that none overlap",
+      Field<O>{"eval-stride",
+               "tokens from one window of an evaluation to the next; 0: context, so that none overlap",
                &O::eval_stride},
-      Field<O>{"patience", "evaluations without a better one that end the run; 0: none do", &O::patience},
-      Field<O>{"plateau-patience", "evaluations without a better one after which the rate falls; 0: it does not",
+      Field<O>{"patience", "evaluations without a better one that end the run; 0: none do",
+               &O::patience},
+      Field<O>{"plateau-patience",
+               "evaluations without a better one after which the rate falls; 0: it does not",
                &O::plateau_patience},
-      Field<O>{"plateau-factor", "what the rate is multiplied by then, in (0, 1)", &O::plateau_factor},
-      Field<O>{"checkpoint-every", "iterations between checkpoints; 0: one only where SIGINT or SIGTERM stops the run",
+      Field<O>{"plateau-factor", "what the rate is multiplied by then, in (0, 1)",
+               &O::plateau_factor},
+      Field<O>{"checkpoint-every",
+               "iterations between checkpoints; 0: one only where SIGINT or SIGTERM stops the run",
                &O::checkpoint_every},
       Field<O>{"keep", "newest checkpoints that stay, besides the best", &O::keep},
       Field<O>{"seed", "of weights, crops, dropout and samples", &O::seed},
-      Field<O>{"threads", "of each rank; 0: as many as the process may use, divided among the ranks", &O::threads},
-      Field<O>{"ranks", "processes that share the micro-batches of an update: a power of two", &O::ranks},
-      Field<O>{"zero", "0: every rank keeps all; 1, 2, 3: optimizer state, gradients as well, weights as well are "
-                       "divided among the ranks; where they share memory, 1 and 3 keep one copy of the weights", &O::zero},
-      Field<O>{"transport", "of ranks: shm, pipe (nothing is shared) or threads (of one process)", &O::transport},
+      Field<O>{"threads",
+               "of each rank; 0: as many as the process may use, divided among the ranks",
+               &O::threads},
+      Field<O>{"ranks", "processes that share the micro-batches of an update: a power of two",
+               &O::ranks},
+      Field<O>{"zero",
+               "0: every rank keeps all; 1, 2, 3: optimizer state, gradients as well, weights as "
+               "well are divided among the ranks; where they share memory, 1 and 3 keep one copy of "
+               "the weights",
+               &O::zero},
+      Field<O>{"transport", "of ranks: shm, pipe (nothing is shared) or threads (of one process)",
+               &O::transport},
       Field<O>{"algorithm", "of --zero 0: best, push, direct or ring", &O::algorithm},
-      Field<O>{"bucket", "bytes of the gradient that ranks reduce at a time; unused by --zero 1 in shared memory", &O::bucket},
-      Field<O>{"telemetry", "true or false: measure gradients, updates and a step in double at evaluations",
+      Field<O>{
+          "bucket",
+          "bytes of the gradient that ranks reduce at a time; unused by --zero 1 in shared memory",
+          &O::bucket},
+      Field<O>{"telemetry",
+               "true or false: measure gradients, updates and a step in double at evaluations",
                &O::telemetry},
   };
   return fields;
@@ -91,7 +122,8 @@ std::span<const Field<ReadOptions>> eval_fields() {
       Field<O>{"data", "another text to evaluate, whole; else the run's held-out part", &O::data},
       Field<O>{"average", "true or false: the averaged weights of a run with --ema", &O::average},
       Field<O>{"batch", "rows at a time; the result does not depend on it", &O::batch},
-      Field<O>{"eval-stride", "tokens from one window to the next; 0: as the run has it", &O::eval_stride},
+      Field<O>{"eval-stride", "tokens from one window to the next; 0: as the run has it",
+               &O::eval_stride},
       Field<O>{"threads", "0: as many as the process may use", &O::threads},
   };
   return fields;
@@ -105,7 +137,8 @@ std::span<const Field<ReadOptions>> sample_fields() {
       Field<O>{"tokens", "to write", &O::tokens},
       Field<O>{"temperature", "0: always the likeliest token", &O::temperature},
       Field<O>{"top-k", "draw from the k likeliest tokens alone; 0: from all", &O::top_k},
-      Field<O>{"top-p", "and of those from the likeliest with this share together, in (0, 1]", &O::top_p},
+      Field<O>{"top-p", "and of those from the likeliest with this share together, in (0, 1]",
+               &O::top_p},
       Field<O>{"average", "true or false: the averaged weights of a run with --ema", &O::average},
       Field<O>{"seed", "of the draws", &O::seed},
       Field<O>{"threads", "0: as many as the process may use", &O::threads},
@@ -116,14 +149,15 @@ std::span<const Field<ReadOptions>> sample_fields() {
 std::string_view nearest(std::string_view name, std::span<const std::string_view> candidates) {
   const auto distance = [&](std::string_view other) {
     std::vector<std::size_t> row(other.size() + 1);
-    for (std::size_t j = 0; j <= other.size(); ++j) row[j] = j;
+    for (std::size_t j = 0; j <= other.size(); ++j)
+      row[j] = j;
     for (std::size_t i = 1; i <= name.size(); ++i) {
       std::size_t diagonal = row[0];
       row[0] = i;
       for (std::size_t j = 1; j <= other.size(); ++j) {
         const std::size_t above = row[j];
-        row[j] = std::min({above + 1, row[j - 1] + 1,
-                           diagonal + (name[i - 1] == other[j - 1] ? 0U : 1U)});
+        row[j] = std::min(
+            {above + 1, row[j - 1] + 1, diagonal + (name[i - 1] == other[j - 1] ? 0U : 1U)});
         diagonal = above;
       }
     }
@@ -180,13 +214,15 @@ void parse(V& value, std::string_view text, const std::string& name) {
 }
 
 template <class Target>
-void set(Target& target, const Field<Target>& field, std::string_view text, const std::string& name) {
+void set(Target& target, const Field<Target>& field, std::string_view text,
+         const std::string& name) {
   std::visit([&](auto member) { parse(target.*member, text, name); }, field.member);
 }
 
 void apply_preset(Options& o, std::string_view name) {
   if (name == "nanogpt-cpu") {
-    // nanoGPT's published CPU run of shakespeare_char: README of that project, "I only have a macbook".
+    // nanoGPT's published CPU run of shakespeare_char: README of that project, "I only have a
+    // macbook".
     o.layers = 4, o.heads = 4, o.width = 128, o.context = 64, o.bias = false, o.dropout = 0.0F;
     o.batch = 12, o.accumulate = 1, o.steps = 2000;
     o.lr = 1e-3F, o.min_lr = 1e-4F, o.warmup = 100;
@@ -219,8 +255,10 @@ Json parse_object(std::string_view text, std::string_view source) {
   // A parser keeps the last of equal keys and says nothing of the others.
   std::set<std::string> seen;
   const auto once = [&](int depth, Json::parse_event_t event, const Json& key) {
-    if (depth == 1 && event == Json::parse_event_t::key && !seen.insert(key.get<std::string>()).second) {
-      core::fail<OptionError>("'", key.get<std::string>(), "' is twice in '", source, "'. Leave one of them out.");
+    if (depth == 1 && event == Json::parse_event_t::key &&
+        !seen.insert(key.get<std::string>()).second) {
+      core::fail<OptionError>("'", key.get<std::string>(), "' is twice in '", source,
+                              "'. Leave one of them out.");
     }
     return true;
   };
@@ -230,7 +268,8 @@ Json parse_object(std::string_view text, std::string_view source) {
     core::fail<FileError>("'", source, "' is not JSON: ", error.what());
   }
   if (!json.is_object()) {
-    core::fail<FileError>("'", source, "' is no JSON object; wanted one whose keys are long flags, "
+    core::fail<FileError>("'", source,
+                          "' is no JSON object; wanted one whose keys are long flags, "
                           "such as {\"layers\": 4}");
   }
   return json;
@@ -238,14 +277,15 @@ Json parse_object(std::string_view text, std::string_view source) {
 
 void apply_json(Options& options, const Json& json, std::string_view source) {
   for (const auto& [key, value] : json.items()) {
-    const auto& field = find<Options>(key, train_fields(), core::text("key in '", source, "':"), "");
+    const auto& field =
+        find<Options>(key, train_fields(), core::text("key in '", source, "':"), "");
     const std::string name = core::text("'", key, "' in '", source, "'");
     // Numbers go through the text that is in the file, so that a flag and a key mean the same.
     const bool wants_text = std::holds_alternative<std::string Options::*>(field.member);
     if (value.is_string() && !wants_text) {
-      core::fail<OptionError>(name, " is the text ", value.dump(), "; wanted ",
-                              std::holds_alternative<bool Options::*>(field.member) ? "true or false"
-                                                                                    : "a number");
+      core::fail<OptionError>(
+          name, " is the text ", value.dump(), "; wanted ",
+          std::holds_alternative<bool Options::*>(field.member) ? "true or false" : "a number");
     }
     if (!value.is_string() && !value.is_number() && !value.is_boolean()) {
       core::fail<OptionError>(name, " is ", value.dump(), "; wanted one value");
@@ -271,40 +311,48 @@ void check_threads(int threads) {
 /// What several ranks need, and what of the rest they cannot do.
 void check_ranks(const Options& o) {
   namespace dist = halfstep::dist;
-  require(o.ranks >= 1 && o.ranks <= dist::max_ranks && std::has_single_bit(static_cast<unsigned>(o.ranks)), "ranks",
-          o.ranks, core::text("a power of two from 1 to ", dist::max_ranks, ": others would not give the bits of one process"));
+  require(o.ranks >= 1 && o.ranks <= dist::max_ranks &&
+              std::has_single_bit(static_cast<unsigned>(o.ranks)),
+          "ranks", o.ranks,
+          core::text("a power of two from 1 to ", dist::max_ranks,
+                     ": others would not give the bits of one process"));
   require(o.zero >= 0 && o.zero <= 3, "zero", o.zero, "0, 1, 2 or 3");
   require(o.bucket >= 4, "bucket", o.bucket, "at least the 4 bytes of one gradient");
   check_threads(o.threads);
   const auto transport = dist::transport_kind(o.transport);
   const auto algorithm = dist::algorithm(o.algorithm);
   if (o.accumulate % o.ranks != 0) {
-    core::fail<OptionError>("--accumulate ", o.accumulate, " micro-batches cannot be shared by --ranks ", o.ranks,
+    core::fail<OptionError>("--accumulate ", o.accumulate,
+                            " micro-batches cannot be shared by --ranks ", o.ranks,
                             ". They are those of all ranks together: choose a multiple, such as ",
                             core::divide_up(o.accumulate, o.ranks) * o.ranks, ".");
   }
   if (algorithm != dist::Algorithm::best && o.zero > 0) {
-    core::fail<OptionError>("--algorithm ", o.algorithm, " is one of all-reduce, which --zero ", o.zero,
-                            " has no use for: it sends each gradient to its owner. Leave one of them out.");
+    core::fail<OptionError>(
+        "--algorithm ", o.algorithm, " is one of all-reduce, which --zero ", o.zero,
+        " has no use for: it sends each gradient to its owner. Leave one of them out.");
   }
   if (algorithm == dist::Algorithm::push && transport == dist::TransportKind::pipe) {
-    core::fail<OptionError>("--algorithm push needs memory that ranks share, which --transport pipe has not. "
-                            "Choose direct or ring.");
+    core::fail<OptionError>(
+        "--algorithm push needs memory that ranks share, which --transport pipe has not. "
+        "Choose direct or ring.");
   }
   if (algorithm == dist::Algorithm::ring && o.ranks > 2) {
-    core::fail<OptionError>("--algorithm ring sums in another order for each slice beyond two ranks, so that --ranks ",
-                            o.ranks, " would not give the bits of one process. Choose best, push or direct.");
+    core::fail<OptionError>(
+        "--algorithm ring sums in another order for each slice beyond two ranks, so that --ranks ",
+        o.ranks, " would not give the bits of one process. Choose best, push or direct.");
   }
   if (o.zero > 0 && o.telemetry) {
-    core::fail<OptionError>("--telemetry reads whole gradients and weights, of which with --zero ", o.zero,
-                            " each rank has a part. Leave one of them out.");
+    core::fail<OptionError>("--telemetry reads whole gradients and weights, of which with --zero ",
+                            o.zero, " each rank has a part. Leave one of them out.");
   }
   if (o.zero > 0 && o.ema > 0.0) {
-    core::fail<OptionError>("--ema averages whole weights, of whose full precision with --zero ", o.zero,
-                            " each rank has a part. Leave one of them out.");
+    core::fail<OptionError>("--ema averages whole weights, of whose full precision with --zero ",
+                            o.zero, " each rank has a part. Leave one of them out.");
   }
   if (o.zero > 0 && budget_of(o)) {
-    core::fail<OptionError>("--recompute ", o.recompute, " is planned for a rank that keeps the whole state, not for --zero ",
+    core::fail<OptionError>("--recompute ", o.recompute,
+                            " is planned for a rank that keeps the whole state, not for --zero ",
                             o.zero, ". Choose segments:K, or --zero 0.");
   }
 }
@@ -319,7 +367,8 @@ void check(const Options& o) {
   require(o.steps >= 1, "steps", o.steps, "at least 1");
   require(o.warmup >= 0, "warmup", o.warmup, "0 or more");
   require(o.eval_every >= 0, "eval-every", o.eval_every, "0 or more");
-  require(o.eval_stride >= 0 && o.eval_stride <= o.context, "eval-stride", o.eval_stride, "0 to the context");
+  require(o.eval_stride >= 0 && o.eval_stride <= o.context, "eval-stride", o.eval_stride,
+          "0 to the context");
   require(o.checkpoint_every >= 0, "checkpoint-every", o.checkpoint_every, "0 or more");
   require(o.keep >= 1, "keep", o.keep, "at least 1");
   require(o.patience >= 0, "patience", o.patience, "0 or more");
@@ -334,16 +383,18 @@ void check(const Options& o) {
   require(o.beta2 >= 0.0 && o.beta2 < 1.0, "beta2", o.beta2, "a number in [0, 1)");
   // Normal in float, in which the update is computed.
   require(o.eps >= 1e-37 && o.eps <= 1e37, "eps", o.eps, "a number from 1e-37 to 1e37");
-  require(o.clip >= 0.0F && o.clip < 1e38F, "clip", o.clip, "a finite limit above 0, or 0 for none");
+  require(o.clip >= 0.0F && o.clip < 1e38F, "clip", o.clip,
+          "a finite limit above 0, or 0 for none");
   require(o.dropout >= 0.0F && o.dropout < 1.0F, "dropout", o.dropout, "a share in [0, 1)");
   require(o.held_out > 0.0 && o.held_out < 1.0, "held-out", o.held_out, "a share between 0 and 1");
-  require(o.tokenizer == "char" || o.tokenizer == "byte" || reads_shards(o), "tokenizer", o.tokenizer,
-          "char or byte, or, where --data is files of tokens, llmc, uint16 or uint32");
+  require(o.tokenizer == "char" || o.tokenizer == "byte" || reads_shards(o), "tokenizer",
+          o.tokenizer, "char or byte, or, where --data is files of tokens, llmc, uint16 or uint32");
   require(o.vocabulary == 0 || (o.vocabulary > 0 && reads_shards(o)), "vocabulary", o.vocabulary,
           "0, or, where --data is files of tokens, what is above them all");
   const std::vector<std::string> files = shard_files(o);
-  require(!reads_shards(o) || o.data.empty() || std::find(files.begin(), files.end(), "") == files.end(), "data",
-          core::text("'", o.data, "'"), "a name before and behind each comma");
+  require(!reads_shards(o) || o.data.empty() ||
+              std::find(files.begin(), files.end(), "") == files.end(),
+          "data", core::text("'", o.data, "'"), "a name before and behind each comma");
   require(o.order == "random" || o.order == "epochs", "order", o.order, "random or epochs");
   require(o.ema >= 0.0 && o.ema < 1.0, "ema", o.ema, "a share in [0, 1)");
   require(o.format == "float" || o.format == "bf16" || o.format == "fp16", "format", o.format,
@@ -354,27 +405,30 @@ void check(const Options& o) {
   check_ranks(o);
   const double tokens = static_cast<double>(o.batch) * o.context * o.accumulate;
   if (tokens >= 0x1p31) {
-    core::fail<OptionError>("--batch ", o.batch, " x --context ", o.context, " x --accumulate ", o.accumulate,
-                            " are ", tokens, " tokens an update; wanted less than 2^31. Lower one of them.");
+    core::fail<OptionError>("--batch ", o.batch, " x --context ", o.context, " x --accumulate ",
+                            o.accumulate, " are ", tokens,
+                            " tokens an update; wanted less than 2^31. Lower one of them.");
   }
-  const double weights = 12.0 * o.layers * o.width * o.width + static_cast<double>(o.context) * o.width;
+  const double weights =
+      12.0 * o.layers * o.width * o.width + static_cast<double>(o.context) * o.width;
   if (weights >= 0x1p40) {
     core::fail<OptionError>("--layers ", o.layers, " of --width ", o.width, " are ", weights,
                             " parameters; wanted less than 2^40. Lower one of them.");
   }
   if (o.width % o.heads != 0) {
     const std::int64_t below = o.width / o.heads;
-    core::fail<OptionError>("--width ", o.width, " does not divide into --heads ", o.heads,
-                            ". Choose a multiple of the heads as width: ",
-                            std::max<std::int64_t>(1, below) * o.heads, " or ",
-                            std::max<std::int64_t>(2, below + 1) * o.heads, " for instance.");
+    core::fail<OptionError>(
+        "--width ", o.width, " does not divide into --heads ", o.heads,
+        ". Choose a multiple of the heads as width: ", std::max<std::int64_t>(1, below) * o.heads,
+        " or ", std::max<std::int64_t>(2, below + 1) * o.heads, " for instance.");
   }
 }
 
 }  // namespace
 
 bool reads_shards(const Options& options) {
-  return options.tokenizer == "llmc" || options.tokenizer == "uint16" || options.tokenizer == "uint32";
+  return options.tokenizer == "llmc" || options.tokenizer == "uint16" ||
+         options.tokenizer == "uint32";
 }
 
 std::vector<std::string> shard_files(const Options& options) {
@@ -395,7 +449,8 @@ std::optional<std::int64_t> budget_of(const Options& options) {
   if (!text.starts_with(prefix)) return std::nullopt;
   std::int64_t bytes = 0;
   parse(bytes, text.substr(prefix.size()), "--recompute budget:BYTES");
-  if (bytes < 1) core::fail<OptionError>("--recompute is '", text, "'; wanted a number of bytes of at least 1");
+  if (bytes < 1)
+    core::fail<OptionError>("--recompute is '", text, "'; wanted a number of bytes of at least 1");
   return bytes;
 }
 
@@ -404,10 +459,12 @@ int segments_of(const Options& options) {
   const std::string_view text = options.recompute;
   if (text == "none" || budget_of(options)) return 1;
   int segments = 0;
-  if (text.starts_with(prefix)) parse(segments, text.substr(prefix.size()), "--recompute segments:K");
+  if (text.starts_with(prefix))
+    parse(segments, text.substr(prefix.size()), "--recompute segments:K");
   if (segments < 1 || segments > options.layers) {
-    core::fail<OptionError>("--recompute is '", text, "'; wanted none, segments:K with K from 1 to the ",
-                            options.layers, " layers, or budget:BYTES");
+    core::fail<OptionError>("--recompute is '", text,
+                            "'; wanted none, segments:K with K from 1 to the ", options.layers,
+                            " layers, or budget:BYTES");
   }
   return segments;
 }
@@ -421,8 +478,8 @@ namespace {
 
 /// What may differ between a run so far and the rest of it.
 constexpr std::array<std::string_view, 13> free_to_change{
-    "data", "out", "threads", "checkpoint-every", "keep", "preset", "telemetry", "recompute",
-    "ranks", "zero", "transport", "algorithm", "bucket"};
+    "data",      "out",   "threads", "checkpoint-every", "keep",      "preset", "telemetry",
+    "recompute", "ranks", "zero",    "transport",        "algorithm", "bucket"};
 
 bool may_change(std::string_view name) {
   return std::find(free_to_change.begin(), free_to_change.end(), name) != free_to_change.end();
@@ -434,7 +491,8 @@ Options resumed(const std::string& directory, std::span<const Given> flags) {
   try {
     text = core::read_whole_file(path);
   } catch (const FileError& error) {
-    core::fail<FileError>("--resume '", directory, "' is no run that can be resumed: ", error.what(),
+    core::fail<FileError>("--resume '", directory,
+                          "' is no run that can be resumed: ", error.what(),
                           " A run that has ended without --checkpoint-every keeps no checkpoints.");
   }
   const Options before = from_json(text, path);
@@ -443,15 +501,16 @@ Options resumed(const std::string& directory, std::span<const Given> flags) {
   for (const Given& flag : flags) {
     if (flag.name == "resume") continue;
     if (flag.name == "config" || flag.name == "preset") {
-      core::fail<OptionError>("--resume takes the options of the run; --", flag.name, " has no place beside it");
+      core::fail<OptionError>("--resume takes the options of the run; --", flag.name,
+                              " has no place beside it");
     }
     const auto& field = find<Options>(flag.name, train_fields(), "option", "--");
     set(options, field, flag.text, core::text("--", flag.name));
     std::visit(
         [&](auto member) {
           if (may_change(flag.name) || options.*member == before.*member) return;
-          core::fail<OptionError>("--", flag.name, " is ", options.*member, ", but the run in '", directory,
-                                  "' was started with ", before.*member,
+          core::fail<OptionError>("--", flag.name, " is ", options.*member, ", but the run in '",
+                                  directory, "' was started with ", before.*member,
                                   ". Leave it out, or start another run with --out.");
         },
         field.member);
@@ -491,8 +550,9 @@ Options resolve(std::span<const Given> flags) {
   if (preset) options.preset = *preset;
   check(options);
   if (options.data.empty()) {
-    core::fail<OptionError>("no text to train on: give --data FILE, or --data grammar for a language "
-                            "that the program generates");
+    core::fail<OptionError>(
+        "no text to train on: give --data FILE, or --data grammar for a language "
+        "that the program generates");
   }
   if (options.out.empty()) {
     core::fail<OptionError>("no place for the results: give --out DIR");
@@ -537,14 +597,16 @@ std::string to_json(const Options& options) {
   try {
     return json.dump(2) + "\n";
   } catch (const Json::type_error&) {
-    core::fail<OptionError>("--data '", options.data, "' or --out '", options.out,
-                            "' is not UTF-8, so config.json cannot hold it. Rename it, or link to it.");
+    core::fail<OptionError>(
+        "--data '", options.data, "' or --out '", options.out,
+        "' is not UTF-8, so config.json cannot hold it. Rename it, or link to it.");
   }
 }
 
 std::string identity_json(const Options& options) {
   Json json = Json::parse(to_json(options));
-  for (const std::string_view name : free_to_change) json.erase(std::string(name));
+  for (const std::string_view name : free_to_change)
+    json.erase(std::string(name));
   return json.dump();
 }
 

@@ -60,8 +60,8 @@ template <class Target>
 struct Field {
   std::string_view name;
   std::string_view help;
-  std::variant<std::string Target::*, int Target::*, std::int64_t Target::*, std::uint64_t Target::*,
-               float Target::*, double Target::*, bool Target::*>
+  std::variant<std::string Target::*, int Target::*, std::int64_t Target::*,
+               std::uint64_t Target::*, float Target::*, double Target::*, bool Target::*>
       member;
 };
 
@@ -79,7 +79,8 @@ struct Given {
 /// @throws halfstep::OptionError or FileError, saying what to do.
 [[nodiscard]] Options resolve(std::span<const Given> flags);
 /// The options that a resumed run must share with the run so far, as JSON: all but where its files
-/// are, how often it saves and on how many threads and ranks it runs, which do not change its results.
+/// are, how often it saves and on how many threads and ranks it runs, which do not change its
+/// results.
 [[nodiscard]] std::string identity_json(const Options& options);
 /// The same for `eval` or `sample`.
 [[nodiscard]] ReadOptions resolve_read(std::span<const Given> flags,

@@ -42,9 +42,7 @@ Run open_run(const std::string& directory, bool average) {
           directory + (average ? "/average.safetensors" : "/weights.safetensors")};
 }
 
-void print(const std::string& text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-}
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
 }  // namespace
 
@@ -58,9 +56,12 @@ void evaluate(const ReadOptions& read) {
     const std::string summary = read.out + "/summary.json";
     const std::string trained_on = data_hash_of(core::read_whole_file(summary), summary);
     if (!trained_on.empty() && trained_on != hash_text(dataset.text.hash())) {
-      core::fail<halfstep::DataError>("'", run.options.data, "' is not the text that the run was trained on: its "
-                                      "hash is ", hash_text(dataset.text.hash()), ", that in summary.json ",
-                                      trained_on, ". Restore the text, or evaluate another one with --data FILE.");
+      core::fail<halfstep::DataError>(
+          "'", run.options.data,
+          "' is not the text that the run was trained on: its "
+          "hash is ",
+          hash_text(dataset.text.hash()), ", that in summary.json ", trained_on,
+          ". Restore the text, or evaluate another one with --data FILE.");
     }
     tokens.assign(dataset.text.held_out().begin(), dataset.text.held_out().end());
     what = core::text("the held-out part of '", run.options.data, "'");
@@ -81,12 +82,14 @@ void evaluate(const ReadOptions& read) {
     return evaluate_model<T>(run.options, runtime, run.tokenizer, tokens, read, run.weights);
   });
   if (!std::isfinite(e.nats_per_token())) {
-    core::fail<halfstep::NumericError>("the loss on ", what, " is ", e.nats_per_token(), ": '", run.weights,
-                                       "' holds weights that are not finite, or overflow. Train again.");
+    core::fail<halfstep::NumericError>(
+        "the loss on ", what, " is ", e.nats_per_token(), ": '", run.weights,
+        "' holds weights that are not finite, or overflow. Train again.");
   }
   print(core::text(what, ": ", e.count, " tokens\nval_loss ", core::text(e.nats_per_token()),
                    "\nval_standard_error ", e.standard_error, "\nval_perplexity ", e.perplexity(),
-                   e.bytes > 0 ? core::text("\nval_bits_per_byte ", e.bits_per_byte()) : "", "\nval_accuracy ", e.accuracy(), "\n"));
+                   e.bytes > 0 ? core::text("\nval_bits_per_byte ", e.bits_per_byte()) : "",
+                   "\nval_accuracy ", e.accuracy(), "\n"));
 }
 
 void sample(const ReadOptions& read) {

@@ -22,7 +22,8 @@ bool is_there(const fs::path& path) {
 
 }  // namespace
 
-RunFolder::RunFolder(fs::path directory, std::uintmax_t bytes, bool resume) : directory_(std::move(directory)) {
+RunFolder::RunFolder(fs::path directory, std::uintmax_t bytes, bool resume)
+    : directory_(std::move(directory)) {
   std::error_code error;
   absolute_ = fs::absolute(directory_).lexically_normal();
   if (!absolute_.has_filename()) absolute_ = absolute_.parent_path();
@@ -34,14 +35,15 @@ RunFolder::RunFolder(fs::path directory, std::uintmax_t bytes, bool resume) : di
   }
   if (!made_.empty() && !fs::create_directories(directory_, error) && error) {
     remove_made();
-    core::fail<FileError>("--out '", directory_.string(), "' cannot be made below '", missing.string(),
-                          "'. May this user write there?");
+    core::fail<FileError>("--out '", directory_.string(), "' cannot be made below '",
+                          missing.string(), "'. May this user write there?");
   }
   if (!fs::is_directory(directory_, error)) {
     const bool dangling = fs::is_symlink(absolute_, error) && !fs::exists(absolute_, error);
     core::fail<FileError>("--out '", directory_.string(),
-                          dangling ? "' is a link without a target. Make the target, or name another."
-                                   : "' is there and is no directory. Name another.");
+                          dangling
+                              ? "' is a link without a target. Make the target, or name another."
+                              : "' is there and is no directory. Name another.");
   }
   // Who holds the lock decides what is removed, so a refusal here leaves even what was made above.
   if (!lock_.take(directory_.string())) {
@@ -52,7 +54,8 @@ RunFolder::RunFolder(fs::path directory, std::uintmax_t bytes, bool resume) : di
     for (const char* end : {"", ".part", ".part.tmp"}) {
       const fs::path path = directory_ / (std::string(name) + end);
       if (!is_there(path) || fs::is_regular_file(fs::symlink_status(path, error))) continue;
-      core::fail<FileError>("'", path.string(), "' is there and is no regular file, so a run cannot put its own ",
+      core::fail<FileError>("'", path.string(),
+                            "' is there and is no regular file, so a run cannot put its own ",
                             "in its place. Move it away, or name another --out.");
     }
   }
@@ -64,7 +67,8 @@ RunFolder::RunFolder(fs::path directory, std::uintmax_t bytes, bool resume) : di
                           ". Free some space, or name a directory on another disk.");
   }
   if (!resume && !halfstep::io::find_checkpoints(checkpoints().string()).empty()) {
-    core::fail<FileError>("--out '", directory_.string(), "' has checkpoints of a run. Go on with it by --resume '",
+    core::fail<FileError>("--out '", directory_.string(),
+                          "' has checkpoints of a run. Go on with it by --resume '",
                           directory_.string(), "', remove '", checkpoints().string(),
                           "', or name another directory.");
   }
@@ -100,7 +104,8 @@ void RunFolder::remove_empty_checkpoints() {
 void RunFolder::remove_made() {
   if (made_.empty()) return;
   std::error_code error;
-  for (fs::path path = absolute_; fs::remove(path, error) && !error && path != made_; path = path.parent_path()) {
+  for (fs::path path = absolute_; fs::remove(path, error) && !error && path != made_;
+       path = path.parent_path()) {
   }
 }
 
@@ -114,15 +119,16 @@ void RunFolder::commit(bool keep_checkpoints) {
     std::error_code error;
     fs::rename(directory_ / (name + ".part"), directory_ / name, error);
     if (error) {
-      core::fail<FileError>("cannot give '", (directory_ / name).string(), "' its name: ",
-                            error.message());
+      core::fail<FileError>("cannot give '", (directory_ / name).string(),
+                            "' its name: ", error.message());
     }
   }
   committed_ = true;
   if (keep_checkpoints) return;
   // The results are there; what cannot be removed now is only in the way.
   std::error_code ignored;
-  for (const auto& found : halfstep::io::find_checkpoints(checkpoints().string())) fs::remove_all(found.path, ignored);
+  for (const auto& found : halfstep::io::find_checkpoints(checkpoints().string()))
+    fs::remove_all(found.path, ignored);
   remove_empty_checkpoints();
 }
 

@@ -20,8 +20,8 @@ struct LossScale {
   halfstep::mixed::LossScalerOptions options{.initial = 1.0F};
 };
 
-/// auto, dynamic, a policy's name, either of the latter with :FIRST or :FIRST:LEAST, or a number. Makes
-/// no scaler: that may warn, and once is enough.
+/// auto, dynamic, a policy's name, either of the latter with :FIRST or :FIRST:LEAST, or a number.
+/// Makes no scaler: that may warn, and once is enough.
 /// @throws halfstep::OptionError for anything else.
 [[nodiscard]] inline LossScale loss_scale_of(const Options& options) {
   using halfstep::mixed::LossScalerOptions;
@@ -29,12 +29,15 @@ struct LossScale {
   const auto number = [&](std::string_view digits, float least, float most) {
     float value = 0.0F;
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (error != std::errc{} || end != digits.data() + digits.size() || !(value >= least && value <= most)) {
+    if (error != std::errc{} || end != digits.data() + digits.size() ||
+        !(value >= least && value <= most)) {
       std::string names;
-      for (const auto& policy : halfstep::mixed::scale_policies()) names += std::string(policy.name) + ", ";
+      for (const auto& policy : halfstep::mixed::scale_policies())
+        names += std::string(policy.name) + ", ";
       halfstep::core::fail<halfstep::OptionError>(
           "--loss-scale is '", text, "'; wanted auto, dynamic, ", names,
-          "one of these but auto with :FIRST or :FIRST:LEAST behind it, or a number, finite and at least ",
+          "one of these but auto with :FIRST or :FIRST:LEAST behind it, or a number, finite and at "
+          "least ",
           least);
     }
     return value;
@@ -54,7 +57,8 @@ struct LossScale {
     using halfstep::mixed::AtFloor;
     if (scale.options.at_floor == AtFloor::error) scale.options.at_floor = AtFloor::stop;
   }
-  if (!named) return {false, {.initial = number(text, std::numeric_limits<float>::denorm_min(), largest)}};
+  if (!named)
+    return {false, {.initial = number(text, std::numeric_limits<float>::denorm_min(), largest)}};
   if (name == text) return scale;
   std::string_view first = text.substr(name.size() + 1);
   if (const auto colon = first.find(':'); colon != text.npos) {

@@ -21,7 +21,8 @@ std::string paths_that_ran(const core::Counters& counters) {
 std::string hash_text(std::uint64_t hash) {
   constexpr char digits[] = "0123456789abcdef";
   std::string text(16, '0');
-  for (std::size_t i = 0; i < 16; ++i) text[15 - i] = digits[hash >> (4 * i) & 15U];
+  for (std::size_t i = 0; i < 16; ++i)
+    text[15 - i] = digits[hash >> (4 * i) & 15U];
   return text;
 }
 
@@ -35,8 +36,8 @@ std::string data_hash_of(const std::string& json, const std::string& source) {
 
 namespace {
 
-/// Who did how much, and the bytes that each collective moved on every rank, training and evaluations
-/// together; reads and writes are of shared memory.
+/// Who did how much, and the bytes that each collective moved on every rank, training and
+/// evaluations together; reads and writes are of shared memory.
 nlohmann::ordered_json ranks_json(const Options& options, const Trained& trained) {
   nlohmann::ordered_json json;
   json["count"] = options.ranks;
@@ -61,8 +62,9 @@ nlohmann::ordered_json ranks_json(const Options& options, const Trained& trained
 
 }  // namespace
 
-std::string summary_json(const Options& options, const Trained& trained, int threads, int vocabulary,
-                         std::uint64_t data_hash, double ngram_bits_per_byte, double floor) {
+std::string summary_json(const Options& options, const Trained& trained, int threads,
+                         int vocabulary, std::uint64_t data_hash, double ngram_bits_per_byte,
+                         double floor) {
   nlohmann::ordered_json json;
   json["schema"] = 1;
   json["version"] = HALFSTEP_VERSION;
@@ -82,7 +84,8 @@ std::string summary_json(const Options& options, const Trained& trained, int thr
   json["isa"] = paths_that_ran(trained.counters);
   auto& products = json["products"];
   for (const core::Isa isa : core::all_isas) {
-    products[std::string(core::to_string(isa))] = trained.counters.products[static_cast<std::size_t>(isa)];
+    products[std::string(core::to_string(isa))] =
+        trained.counters.products[static_cast<std::size_t>(isa)];
   }
   json["train_flops"] = trained.train_flops;
   json["replayed_ops"] = trained.replayed_ops;
@@ -106,7 +109,8 @@ std::string summary_json(const Options& options, const Trained& trained, int thr
   underflow["fp16_at_loss_scale"] = trained.underflow.share(trained.underflow.fp16_scaled);
   underflow["bf16_at_scale_1"] = trained.underflow.share(trained.underflow.bf16);
   if (options.telemetry) {
-    json["telemetry"] = nlohmann::ordered_json::parse(halfstep::train::metrics_line(trained.telemetry));
+    json["telemetry"] =
+        nlohmann::ordered_json::parse(halfstep::train::metrics_line(trained.telemetry));
     json["shadow"] = nlohmann::ordered_json::parse(halfstep::train::metrics_line(trained.shadow));
   }
   if (!trained.ended_by_scaler.empty()) json["stopped"] = trained.ended_by_scaler;

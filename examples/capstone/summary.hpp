@@ -13,11 +13,11 @@ namespace capstone {
 /// The paths whose matrix products were counted, "avx512" or "avx2+portable"; "none" without any.
 [[nodiscard]] std::string paths_that_ran(const halfstep::core::Counters& counters);
 
-/// The file's text. `data_hash` is that of the text, see data::Text::hash; `floor` is the entropy per
-/// character of a generated language, 0 for a file.
+/// The file's text. `data_hash` is that of the text, see data::Text::hash; `floor` is the entropy
+/// per character of a generated language, 0 for a file.
 [[nodiscard]] std::string summary_json(const Options& options, const Trained& trained, int threads,
-                                       int vocabulary, std::uint64_t data_hash, double ngram_bits_per_byte,
-                                       double floor);
+                                       int vocabulary, std::uint64_t data_hash,
+                                       double ngram_bits_per_byte, double floor);
 
 /// Sixteen hexadecimal digits.
 [[nodiscard]] std::string hash_text(std::uint64_t hash);

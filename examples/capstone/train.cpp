@@ -8,7 +8,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include <halfstep/core/file.hpp>
@@ -48,7 +47,8 @@ std::uintmax_t expected_bytes(const Options& options, std::int64_t parameters) {
   // Those that stay, the best, and the one being written. In double: no option is too large for it.
   const double checkpoints =
       options.checkpoint_every > 0
-          ? 2.0 + static_cast<double>(std::min<std::int64_t>(options.keep, options.steps / options.checkpoint_every))
+          ? 2.0 + static_cast<double>(std::min<std::int64_t>(
+                      options.keep, options.steps / options.checkpoint_every))
           : 1.0;
   const double bytes = static_cast<double>(parameters) * (2 * element + checkpoints * state) +
                        800.0 * static_cast<double>(options.steps) + 0x1p17;
@@ -63,27 +63,31 @@ void report(const Options& options, const Dataset& dataset, const Trained& train
   const auto share = [&](std::int64_t bytes) {
     return core::text(train_::fixed_text(static_cast<double>(bytes) / 1e6, 3), " MB");
   };
-  print(core::text("\nheld-out loss     ", number(e.nats_per_token()), " nats a token (standard error ",
-                   number(e.standard_error), "), perplexity ", number(e.perplexity()),
-                   e.bytes > 0 ? core::text(", ", number(e.bits_per_byte()), " bits a byte") : "", "\n"));
+  print(core::text(
+      "\nheld-out loss     ", number(e.nats_per_token()), " nats a token (standard error ",
+      number(e.standard_error), "), perplexity ", number(e.perplexity()),
+      e.bytes > 0 ? core::text(", ", number(e.bits_per_byte()), " bits a byte") : "", "\n"));
   if (options.ema > 0.0) {
-    print(core::text("of the average    ", number(trained.average_evaluation.nats_per_token()), " nats a token\n"));
+    print(core::text("of the average    ", number(trained.average_evaluation.nats_per_token()),
+                     " nats a token\n"));
   }
   if (ngram > 0.0) {
-    print(core::text("4-gram            ", number(ngram), " bits a byte, Witten-Bell, on the same split\n"));
+    print(core::text("4-gram            ", number(ngram),
+                     " bits a byte, Witten-Bell, on the same split\n"));
   }
   if (dataset.grammar) {
     print(core::text("floor             ", number(dataset.grammar->entropy_per_character()),
                      " nats a character: the entropy of the language\n"));
   }
-  print(core::text("speed             ", train_::fixed_text(trained.tokens_per_second, 0), " tokens/s, ",
-                   train_::fixed_text(trained.median_step_seconds * 1e3, 2), " ms a step (median), ",
-                   train_::fixed_text(static_cast<double>(trained.train_flops) / 1e9 /
-                                          trained.train_seconds, 1),
-                   " GFLOP/s, path ", paths_that_ran(trained.counters), "\n"));
+  print(core::text(
+      "speed             ", train_::fixed_text(trained.tokens_per_second, 0), " tokens/s, ",
+      train_::fixed_text(trained.median_step_seconds * 1e3, 2), " ms a step (median), ",
+      train_::fixed_text(static_cast<double>(trained.train_flops) / 1e9 / trained.train_seconds, 1),
+      " GFLOP/s, path ", paths_that_ran(trained.counters), "\n"));
   print(core::text("peak memory       ", trained.peak, " bytes counted, ",
-                   trained.predicted_peak ? core::text(*trained.predicted_peak, " predicted by a dry run (")
-                                          : std::string("of rank 0 ("),
+                   trained.predicted_peak
+                       ? core::text(*trained.predicted_peak, " predicted by a dry run (")
+                       : std::string("of rank 0 ("),
                    share(trained.peak), "); the process grew by ", share(trained.resident), "\n"));
   for (std::size_t c = 0; c < core::categories; ++c) {
     if (trained.at_peak[c] == 0) continue;
@@ -91,14 +95,18 @@ void report(const Options& options, const Dataset& dataset, const Trained& train
     name.resize(16, ' ');
     print(core::text("  ", name, share(trained.at_peak[c]), "\n"));
   }
-  if (trained.skipped_steps > 0) print(core::text("skipped updates   ", trained.skipped_steps, "\n"));
+  if (trained.skipped_steps > 0)
+    print(core::text("skipped updates   ", trained.skipped_steps, "\n"));
   if (options.telemetry) {
     print(core::text("\n", to_string(trained.telemetry), to_string(trained.shadow)));
   }
   print(core::text("\nsample:\n", trained.sample, "\n\n"));
-  print(core::text("in ", options.out, ": weights.safetensors, ", options.ema > 0.0 ? "average.safetensors, " : "", "tokenizer.txt, config.json, metrics.jsonl, "
-                   "summary.json, sample.txt", options.checkpoint_every > 0 ? ", checkpoints" : "", "\nmore: capstone sample --out ", options.out,
-                   " --prompt TEXT\n"));
+  print(core::text("in ", options.out, ": weights.safetensors, ",
+                   options.ema > 0.0 ? "average.safetensors, " : "",
+                   "tokenizer.txt, config.json, metrics.jsonl, "
+                   "summary.json, sample.txt",
+                   options.checkpoint_every > 0 ? ", checkpoints" : "",
+                   "\nmore: capstone sample --out ", options.out, " --prompt TEXT\n"));
 }
 
 }  // namespace
@@ -106,30 +114,34 @@ void report(const Options& options, const Dataset& dataset, const Trained& train
 namespace {
 
 /// The run of rank 0, which alone writes anything.
-void train_first(const Options& options, bool resume, const Dataset& dataset, halfstep::Runtime& runtime,
-                 dist::Group& group) {
+void train_first(const Options& options, bool resume, const Dataset& dataset,
+                 halfstep::Runtime& runtime, dist::Group& group) {
   const auto& text = dataset.text;
   const std::int64_t parameters = count_parameters(options, text.vocabulary());
   // What the files say, so that the run can be evaluated and repeated from any directory.
   Options stored = options;
   if (dataset.grammar == std::nullopt) {
     stored.data.clear();
-    for (const std::string& file : reads_shards(options) ? shard_files(options) : std::vector{options.data}) {
+    for (const std::string& file :
+         reads_shards(options) ? shard_files(options) : std::vector{options.data}) {
       stored.data += (stored.data.empty() ? "" : ",") + std::filesystem::absolute(file).string();
     }
   }
   const std::string config = to_json(stored);
   print(runtime.describe() + "\n");
   if (options.ranks > 1) {
-    print(core::text(options.ranks, " ranks over ", options.transport, ", ZeRO ", options.zero, ", each of ",
-                     options.accumulate / options.ranks, " micro-batches an update\n"));
+    print(core::text(options.ranks, " ranks over ", options.transport, ", ZeRO ", options.zero,
+                     ", each of ", options.accumulate / options.ranks,
+                     " micro-batches an update\n"));
   }
-  print(core::text("text '", options.data, "': ",
-                   dataset.bytes.empty() ? "" : core::text(dataset.bytes.size(), " bytes, "), text.size(),
-                   " tokens of ", text.vocabulary(), ", ", text.train_size(), " to train on\n"));
+  print(core::text("text '", options.data,
+                   "': ", dataset.bytes.empty() ? "" : core::text(dataset.bytes.size(), " bytes, "),
+                   text.size(), " tokens of ", text.vocabulary(), ", ", text.train_size(),
+                   " to train on\n"));
   print(core::text("model: ", parameters, " parameters in ", options.format, "\n"));
   if (!std::has_single_bit(static_cast<unsigned>(options.accumulate))) {
-    print(core::text("note: --accumulate ", options.accumulate, " is no power of two, so the bits of the result "
+    print(core::text("note: --accumulate ", options.accumulate,
+                     " is no power of two, so the bits of the result "
                      "depend on how micro-batches are distributed\n"));
   }
 
@@ -163,7 +175,8 @@ void train_first(const Options& options, bool resume, const Dataset& dataset, ha
                 metrics->write(info);
                 if (!info.applied) {
                   progress.note(core::text("iteration ", info.iteration, " skipped: gradient of '",
-                                           info.first_bad, "' is not finite at loss scale ", info.scale));
+                                           info.first_bad, "' is not finite at loss scale ",
+                                           info.scale));
                 }
               },
           .on_evaluate =
@@ -177,14 +190,14 @@ void train_first(const Options& options, bool resume, const Dataset& dataset, ha
           .on_note = [&](std::string_view line) { progress.note(line); },
           .should_stop = [] { return signal_that_came() != 0; }};
       trained = halfstep::with_format(options.format, [&]<class T> {
-        return train_model<T>(options, runtime, group, text, folder.checkpoints().string(), weights, average,
-                              listeners);
+        return train_model<T>(options, runtime, group, text, folder.checkpoints().string(), weights,
+                              average, listeners);
       });
     }
     if (trained.stopped) {
       throw Interrupted(core::text("stopped by ", name_of(signal_that_came()), " after iteration ",
-                                   trained.iterations, " of ", options.steps, "; to go on: capstone train --resume ",
-                                   options.out),
+                                   trained.iterations, " of ", options.steps,
+                                   "; to go on: capstone train --resume ", options.out),
                         signal_that_came());
     }
     core::write_file_atomically(folder.part("metrics.jsonl"), core::read_whole_file(log));
@@ -201,8 +214,8 @@ void train_first(const Options& options, bool resume, const Dataset& dataset, ha
     if (!trained.ended_by_scaler.empty()) throw RunFailed("stopped at " + trained.ended_by_scaler);
     const auto& e = trained.evaluation;
     if (dataset.grammar && leaked(e.nats_per_token(), e.standard_error, floor)) {
-      throw RunFailed(core::text("the held-out loss ", e.nats_per_token(), " is below the floor ", floor,
-                                 " by more than three standard errors of ", e.standard_error,
+      throw RunFailed(core::text("the held-out loss ", e.nats_per_token(), " is below the floor ",
+                                 floor, " by more than three standard errors of ", e.standard_error,
                                  ": the target leaked into what the model sees"));
     }
   } catch (const halfstep::PeerError&) {
@@ -214,20 +227,8 @@ void train_first(const Options& options, bool resume, const Dataset& dataset, ha
   }
 }
 
-/// What is no file, a pipe say, gives its bytes to the first that reads it.
-void require_readable_by_all(const Options& options) {
-  std::error_code unknown;
-  const auto type = std::filesystem::status(options.data, unknown).type();
-  if (options.ranks == 1 || reads_shards(options) || options.data == "grammar" ||
-      type == std::filesystem::file_type::regular || type == std::filesystem::file_type::directory ||
-      type == std::filesystem::file_type::not_found) {
-    return;
-  }
-  core::fail<halfstep::OptionError>("--data '", options.data, "' is no regular file, and each of --ranks ", options.ranks,
-                                    " reads it. Put the text into a file.");
-}
-
-int train_rank(const Options& options, bool resume, const Dataset& dataset, const dist::Rank& rank) {
+int train_rank(const Options& options, bool resume, const Dataset& dataset,
+               const dist::Rank& rank) {
   const auto run = [&] {
     std::optional<core::Isa> isa;
     if (options.ranks > 1) isa = dist::isa_of_rank_0(rank.transport);
@@ -258,17 +259,18 @@ int train(const Options& options, bool resume) {
   listen_for_signals();
   // Everything that can be found wrong with the input is, before the directory is touched.
   static_cast<void>(loss_scale_of(options));
-  require_readable_by_all(options);
   const Dataset dataset = load_dataset(options);
   const std::int64_t parameters = count_parameters(options, dataset.text.vocabulary());
-  const SharedBytes shared =
-      halfstep::with_format(options.format, [&]<class T> { return shared_bytes<T>(options, parameters); });
+  const SharedBytes shared = halfstep::with_format(
+      options.format, [&]<class T> { return shared_bytes<T>(options, parameters); });
   const int code = dist::launch({.ranks = options.ranks,
                                  .transport = dist::transport_kind(options.transport),
                                  .threads = options.threads,
                                  .arena_bytes = shared.arena,
                                  .common_bytes = shared.common},
-                                [&](const dist::Rank& rank) { return train_rank(options, resume, dataset, rank); });
+                                [&](const dist::Rank& rank) {
+                                  return train_rank(options, resume, dataset, rank);
+                                });
   return code == dist::failed_rank_code ? 1 : code;
 }
 

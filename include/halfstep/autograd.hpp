@@ -9,6 +9,7 @@
 #include <halfstep/autograd/gradient_check.hpp>
 #include <halfstep/autograd/gradients.hpp>
 #include <halfstep/autograd/graph.hpp>
+#include <halfstep/autograd/held_parameters.hpp>
 #include <halfstep/autograd/hessian.hpp>
 #include <halfstep/autograd/hessian_check.hpp>
 #include <halfstep/autograd/keep.hpp>
@@ -31,6 +32,7 @@
 #include <halfstep/autograd/ops/squared_error.hpp>
 #include <halfstep/autograd/ops/use.hpp>
 #include <halfstep/autograd/plan_recompute.hpp>
+#include <halfstep/autograd/record.hpp>
 #include <halfstep/autograd/remake.hpp>
 #include <halfstep/autograd/replay.hpp>
 #include <halfstep/autograd/run_chain.hpp>

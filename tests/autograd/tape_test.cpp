@@ -42,6 +42,18 @@ const std::vector<float> data = [] {
   return out;
 }();
 
+/// A small model on a tape, with all that it needs.
+struct Setting {
+  hs::Runtime runtime{{.threads = 2, .seed = 3}};
+  hs::Parameters<float> parameters{runtime};
+  const Mlp<float> mlp{parameters, 8};
+  hs::Tape tape{runtime};
+  [[nodiscard]] hs::Loss forward() {
+    return squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data);
+  }
+};
+class Tape : public testing::Test, public Setting {};
+
 std::string message(const auto& f) {
   try {
     f();
@@ -53,12 +65,10 @@ std::string message(const auto& f) {
 
 }  // namespace
 
-TEST(Tape, AFirstGradientIsRight) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const auto w = parameters.add("w", {2}, hs::Role::weight, hs::Init::constant(3.0F));
-  hs::Tape tape(runtime);
-  hs::Gradients<float> gradients(parameters, tape);
+TEST_F(Tape, AFirstGradientIsRight) {
+  hs::Parameters<float> store(runtime);
+  const auto w = store.add("w", {2}, hs::Role::weight, hs::Init::constant(3.0F));
+  hs::Gradients<float> gradients(store, tape);
   tape.begin();
   const auto loss = squared_error(use(tape, w) * hs::constant<float>(tape, {2}, std::vector{1.0F, 2.0F}), std::vector{0.0F, 10.0F});
   EXPECT_EQ(loss.sum, 9.0 + 16.0);
@@ -68,27 +78,19 @@ TEST(Tape, AFirstGradientIsRight) {
   EXPECT_EQ(gradients[w][1], -16.0F);  // 2 (6 - 10) 2
 }
 
-TEST(Tape, TheSeedScalesEveryGradientExactly) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const Mlp<float> mlp(parameters, 8);
-  hs::Tape tape(runtime);
+TEST_F(Tape, TheSeedScalesEveryGradientExactly) {
   hs::Gradients<float> gradients(parameters, tape);
   const auto run = [&](double seed) {
     tape.set_seed(seed);
     tape.begin();
-    tape.backward(squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data));
+    tape.backward(forward());
     return std::vector<float>(gradients[mlp.up].begin(), gradients[mlp.up].end());
   };
   const auto one = run(1.0), scaled = run(0.03125);
   for (std::size_t i = 0; i < one.size(); ++i) ASSERT_EQ(one[i] * 0.03125F, scaled[i]);
 }
 
-TEST(Tape, NothingIsAllocatedAfterTheSecondStep) {
-  hs::Runtime runtime({.threads = 2});
-  hs::Parameters<float> parameters(runtime);
-  const Mlp<float> mlp(parameters, 8);
-  hs::Tape tape(runtime);
+TEST_F(Tape, NothingIsAllocatedAfterTheSecondStep) {
   hs::Gradients<float> gradients(parameters, tape);
   std::vector<std::int64_t> counts;
   for (int step = 0; step < 5; ++step) {
@@ -101,18 +103,14 @@ TEST(Tape, NothingIsAllocatedAfterTheSecondStep) {
   EXPECT_EQ(counts[2] + counts[3] + counts[4], 0);
 }
 
-TEST(Tape, ADryRunPredictsTheLedgerToTheByte) {
-  hs::Runtime runtime({.threads = 2});
-  hs::Parameters<float> parameters(runtime);
-  const Mlp<float> mlp(parameters, 8);
-  const auto step = [&](hs::Tape& tape) {
-    tape.begin();
-    tape.backward(squared_error(mlp(mlp(hs::constant<float>(tape, {8, 8}, data))), data));
+TEST_F(Tape, ADryRunPredictsTheLedgerToTheByte) {
+  const auto step = [&](hs::Tape& on) {
+    on.begin();
+    on.backward(squared_error(mlp(mlp(hs::constant<float>(on, {8, 8}, data))), data));
   };
   hs::Tape dry(runtime, hs::Tape::Mode::dry);
   step(dry);
   EXPECT_EQ(runtime.ledger().peak(), 0) << "the dry run took memory";
-  hs::Tape tape(runtime);
   hs::Gradients<float> gradients(parameters, tape);
   const auto before = runtime.ledger().live();
   step(tape);
@@ -124,15 +122,11 @@ TEST(Tape, ADryRunPredictsTheLedgerToTheByte) {
   EXPECT_NE(message([&] { (void)x.value(); }).find("output of 'add' has no values in a dry run"), std::string::npos);
 }
 
-TEST(Tape, AllMemoryOfAStepIsGivenBack) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const Mlp<float> mlp(parameters, 8);
-  hs::Tape tape(runtime);
+TEST_F(Tape, AllMemoryOfAStepIsGivenBack) {
   hs::Gradients<float> gradients(parameters, tape);
   const auto before = runtime.ledger().live();
   tape.begin();
-  tape.backward(squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data));
+  tape.backward(forward());
   EXPECT_EQ(runtime.ledger().live(), before) << "the sweep left something live";
   tape.begin();
   (void)mlp(hs::constant<float>(tape, {8, 8}, data));
@@ -141,9 +135,8 @@ TEST(Tape, AllMemoryOfAStepIsGivenBack) {
   EXPECT_EQ(runtime.ledger().live(), before);
 }
 
-TEST(Tape, StaleAndForeignHandlesThrow) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Tape tape(runtime), other(runtime);
+TEST_F(Tape, StaleAndForeignHandlesThrow) {
+  hs::Tape other(runtime);
   EXPECT_NE(message([&] { (void)hs::constant<float>(tape, {64}, data); }).find("has not begun"), std::string::npos);
   tape.begin(), other.begin();
   const auto x = hs::constant<float>(tape, {64}, data);
@@ -156,11 +149,7 @@ TEST(Tape, StaleAndForeignHandlesThrow) {
   EXPECT_THROW((void)gelu(hs::Variable<float>{}), hs::StateError);
 }
 
-TEST(Tape, BackwardTwiceAndOpsAfterItThrow) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const Mlp<float> mlp(parameters, 8);
-  hs::Tape tape(runtime);
+TEST_F(Tape, BackwardTwiceAndOpsAfterItThrow) {
   hs::Gradients<float> gradients(parameters, tape);
   tape.begin();
   const auto x = hs::constant<float>(tape, {8, 8}, data);
@@ -171,29 +160,19 @@ TEST(Tape, BackwardTwiceAndOpsAfterItThrow) {
   EXPECT_NE(message([&] { (void)x.value(); }).find("a backward sweep has let it go"), std::string::npos);
 }
 
-TEST(Tape, BackwardWithoutASinkOrARecordIsRefused) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const Mlp<float> mlp(parameters, 8);
-  hs::Tape tape(runtime);
+TEST_F(Tape, BackwardWithoutASinkOrARecordIsRefused) {
   tape.begin();
-  EXPECT_NE(message([&] { tape.backward(squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data)); }).find("sink"),
-            std::string::npos);
+  EXPECT_NE(message([&] { tape.backward(forward()); }).find("sink"), std::string::npos);
   hs::Gradients<float> gradients(parameters, tape);
   tape.begin({}, hs::Record::nothing);
-  EXPECT_NE(message([&] { tape.backward(squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data)); }).find("records nothing"),
-            std::string::npos);
+  EXPECT_NE(message([&] { tape.backward(forward()); }).find("records nothing"), std::string::npos);
 }
 
-TEST(Tape, AWriteBetweenForwardAndBackwardIsAnErrorThatNamesTheParameter) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const Mlp<float> mlp(parameters, 8);
-  hs::Tape tape(runtime);
+TEST_F(Tape, AWriteBetweenForwardAndBackwardIsAnErrorThatNamesTheParameter) {
   hs::Gradients<float> gradients(parameters, tape);
   const auto step = [&](bool write) {
     tape.begin();
-    const auto loss = squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data);
+    const auto loss = forward();
     if (write) parameters.write(mlp.down.id)[0] = 1.0F;
     tape.backward(loss);
   };
@@ -232,16 +211,12 @@ class Poisoning final : public hs::tensor::Store<float> {
 };
 }  // namespace
 
-TEST(Tape, ReadsWeightsOnlyBetweenAcquireAndRelease) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const Mlp<float> mlp(parameters, 8);
-  hs::Tape tape(runtime);
+TEST_F(Tape, ReadsWeightsOnlyBetweenAcquireAndRelease) {
   hs::Gradients<float> gradients(parameters, tape);
   const auto run = [&] {
     gradients.clear();
     tape.begin();
-    tape.backward(squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data));
+    tape.backward(forward());
     std::vector<float> all;
     for (std::uint32_t p = 0; p < parameters.size(); ++p) all.insert(all.end(), gradients[hs::ParameterId{p}].begin(), gradients[hs::ParameterId{p}].end());
     return all;
@@ -269,11 +244,7 @@ struct Peeking {
 };
 }  // namespace
 
-TEST(Tape, RefusesABackwardThatReadsAParameterWhichInferDoesNotDeclare) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const Mlp<float> mlp(parameters, 8);
-  hs::Tape tape(runtime);
+TEST_F(Tape, RefusesABackwardThatReadsAParameterWhichInferDoesNotDeclare) {
   hs::Gradients<float> gradients(parameters, tape);
   tape.begin();
   const auto x = hs::constant<float>(tape, {8, 8}, data);
@@ -302,27 +273,21 @@ class Watching final : public hs::tensor::Sink {
 };
 }  // namespace
 
-TEST(Tape, ASinkSeesEachLeafOnceFinishedWithAllItsUses) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const Mlp<float> mlp(parameters, 8);
+TEST_F(Tape, ASinkSeesEachLeafOnceFinishedWithAllItsUses) {
   (void)parameters.add("unused", {4}, hs::Role::bias, {});
-  hs::Tape tape(runtime);
   Watching sink(parameters);
   tape.attach(parameters, sink);
   tape.begin();
-  tape.backward(squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data));
+  tape.backward(forward());
   EXPECT_EQ(sink.calls, "o2f2o0o1f0f1") << "down first, then up and its bias";
 }
 
-TEST(Tape, UsesOfATiedLeafAreSummedBeforeTheyEnterTheTree) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const auto w = parameters.add("w", {3}, hs::Role::weight, hs::Init::constant(1.0F));
-  hs::Tape tape(runtime);
-  Watching sink(parameters);
+TEST_F(Tape, UsesOfATiedLeafAreSummedBeforeTheyEnterTheTree) {
+  hs::Parameters<float> store(runtime);
+  const auto w = store.add("w", {3}, hs::Role::weight, hs::Init::constant(1.0F));
+  Watching sink(store);
   sink.accumulate = true;
-  tape.attach(parameters, sink);
+  tape.attach(store, sink);
   // What is in the sink is so large that u1 and u2 vanish one by one, but not their sum.
   sink.buffer.assign(3, 16777216.0F);
   tape.begin();
@@ -346,11 +311,7 @@ struct Throwing {
 };
 }  // namespace
 
-TEST(Tape, AnExceptionInForwardOrBackwardLeavesItUsableAndTheLedgerBalanced) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const Mlp<float> mlp(parameters, 8);
-  hs::Tape tape(runtime);
+TEST_F(Tape, AnExceptionInForwardOrBackwardLeavesItUsableAndTheLedgerBalanced) {
   hs::Gradients<float> gradients(parameters, tape);
   const auto live = runtime.ledger().live();
   for (const bool in_backward : {false, true}) {
@@ -369,22 +330,20 @@ TEST(Tape, AnExceptionInForwardOrBackwardLeavesItUsableAndTheLedgerBalanced) {
     }
     tape.begin();
     EXPECT_EQ(runtime.ledger().live(), live);
-    tape.backward(squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data));
+    tape.backward(forward());
   }
 }
 
-TEST(Tape, AValueThatABrokenSweepHasLetGoIsMadeAgain) {
+TEST_F(Tape, AValueThatABrokenSweepHasLetGoIsMadeAgain) {
   struct Broken {
     static void infer(hs::autograd::Infer& c) { c.output<float>(c.input_shape(0)); }
     static void forward(hs::autograd::Forward& c) { std::copy_n(c.input<float>(0), 64, c.output<float>()); }
     static void backward(hs::autograd::Backward& /*c*/) { throw std::runtime_error("user"); }
   };
   static constexpr hs::autograd::Op op{"broken", &Broken::infer, &Broken::forward, &Broken::backward};
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const auto w = parameters.add("w", {8, 8}, hs::Role::weight, hs::Init::normal(0.3F));
-  hs::Tape tape(runtime);
-  hs::Gradients<float> gradients(parameters, tape);
+  hs::Parameters<float> store(runtime);
+  const auto w = store.add("w", {8, 8}, hs::Role::weight, hs::Init::normal(0.3F));
+  hs::Gradients<float> gradients(store, tape);
   tape.begin();
   const auto first = linear(hs::constant<float>(tape, {8, 8}, data), w).value();
   const std::vector<float> expected(first.begin(), first.end());
@@ -402,71 +361,53 @@ TEST(Tape, AValueThatABrokenSweepHasLetGoIsMadeAgain) {
   EXPECT_EQ(again.value().size(), 64U);
 }
 
-TEST(Tape, ThePolicyOfAPassIsSetBeforeItsFirstOp) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const Mlp<float> mlp(parameters, 8);
-  hs::Tape tape(runtime);
+TEST_F(Tape, ThePolicyOfAPassIsSetBeforeItsFirstOp) {
   hs::Gradients<float> gradients(parameters, tape);
   tape.begin();
   EXPECT_NO_THROW(tape.keep(hs::keep_values));
-  const auto loss = squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data);
+  const auto loss = forward();
   EXPECT_NE(message([&] { tape.keep(hs::keep_default); }).find("Tape::keep: this pass has recorded 6 ops"), std::string::npos);
   tape.backward(loss);
   EXPECT_NO_THROW(tape.keep(hs::keep_default));
 }
 
-TEST(Tape, AParameterThatAppearsTwiceInOneOpIsRefused) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const auto w = parameters.add("w", {1, 64}, hs::Role::weight, {});
-  hs::Tape tape(runtime);
+TEST_F(Tape, AParameterThatAppearsTwiceInOneOpIsRefused) {
+  hs::Parameters<float> store(runtime);
+  const auto w = store.add("w", {1, 64}, hs::Role::weight, {});
   tape.begin();
   const auto x = hs::constant<float>(tape, {1, 64}, data);
   EXPECT_NE(message([&] { (void)linear(x, w, w); }).find("'w' appears twice"), std::string::npos);
 }
 
-TEST(Tape, ASinkThatLeavesTakesNoOtherWithIt) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const Mlp<float> mlp(parameters, 8);
-  hs::Tape tape(runtime);
+TEST_F(Tape, ASinkThatLeavesTakesNoOtherWithIt) {
   Watching sink(parameters);
   {
     hs::Gradients<float> looked_at(parameters, tape);
     tape.attach(parameters, sink);
   }
   tape.begin();
-  tape.backward(squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data));
+  tape.backward(forward());
   EXPECT_EQ(sink.calls, "o2f2o0o1f0f1");
 }
 
-TEST(Tape, ASinkThatComesAfterTheOpsIsRefused) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<float> parameters(runtime);
-  const Mlp<float> mlp(parameters, 8);
-  hs::Tape tape(runtime);
+TEST_F(Tape, ASinkThatComesAfterTheOpsIsRefused) {
   Watching first(parameters), second(parameters);
   tape.attach(parameters, first);
   tape.begin();
-  const auto loss = squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data);
+  const auto loss = forward();
   tape.attach(parameters, second);
   EXPECT_NE(message([&] { tape.backward(loss); }).find("attached after the ops"), std::string::npos);
 }
 
-TEST(Tape, AParameterOfNoStoreIsRefused) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Tape tape(runtime);
+TEST_F(Tape, AParameterOfNoStoreIsRefused) {
   tape.begin();
   EXPECT_NE(message([&] { (void)use(tape, hs::Parameter<float>{}); }).find("in no store"), std::string::npos);
 }
 
-TEST(Tape, AFrozenGainLeavesTheGradientOfItsBias) {
-  hs::Runtime runtime({.threads = 1});
+TEST_F(Tape, AFrozenGainLeavesTheGradientOfItsBias) {
   hs::Parameters<float> frozen(runtime), free(runtime);
   const auto gain = frozen.add("gain", {8}, hs::Role::gain, hs::Init::constant(1.0F));
   const auto bias = free.add("bias", {8}, hs::Role::bias, hs::Init::constant(0.5F));
-  hs::Tape tape(runtime);
   hs::Gradients<float> gradients(free, tape);
   tape.begin();
   const auto y = layer_norm(hs::constant<float>(tape, {8, 8}, data), gain, bias);
@@ -474,12 +415,10 @@ TEST(Tape, AFrozenGainLeavesTheGradientOfItsBias) {
   EXPECT_NE(gradients[bias][0], 0.0F);
 }
 
-TEST(Tape, ADiamondOfFortyLevelsTakesLinearTime) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<double> parameters(runtime);
-  const auto w = parameters.add("w", {1}, hs::Role::weight, hs::Init::constant(1.0F));
-  hs::Tape tape(runtime);
-  hs::Gradients<double> gradients(parameters, tape);
+TEST_F(Tape, ADiamondOfFortyLevelsTakesLinearTime) {
+  hs::Parameters<double> store(runtime);
+  const auto w = store.add("w", {1}, hs::Role::weight, hs::Init::constant(1.0F));
+  hs::Gradients<double> gradients(store, tape);
   tape.begin();
   auto x = use(tape, w);
   for (int i = 0; i < 40; ++i) x = x + x;
@@ -489,9 +428,7 @@ TEST(Tape, ADiamondOfFortyLevelsTakesLinearTime) {
   EXPECT_EQ(gradients[w][0], 0x1p81);
 }
 
-TEST(Tape, HoldsDualsAsPlanes) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Tape tape(runtime);
+TEST_F(Tape, HoldsDualsAsPlanes) {
   tape.begin();
   const auto x = hs::constant<hs::dual<double>>(tape, {3}, std::vector{1.0F, 2.0F, 3.0F});
   EXPECT_EQ(tape.value(x, 0)[2], 3.0);
@@ -499,18 +436,15 @@ TEST(Tape, HoldsDualsAsPlanes) {
   EXPECT_EQ(tape.value(x, 1).data() - tape.value(x, 0).data(), 8) << "planes start on a cache line each";
 }
 
-TEST(Tape, TwoTapesOnTwoThreadsDoNotMeet) {
+TEST_F(Tape, TwoTapesOnTwoThreadsDoNotMeet) {
   const auto run = [](std::vector<float>& out) {
-    hs::Runtime runtime({.threads = 1, .seed = 3});
-    hs::Parameters<float> parameters(runtime);
-    const Mlp<float> mlp(parameters, 8);
-    hs::Tape tape(runtime);
-    hs::Gradients<float> gradients(parameters, tape);
+    Setting own;
+    hs::Gradients<float> gradients(own.parameters, own.tape);
     for (int i = 0; i < 50; ++i) {
-      tape.begin();
-      tape.backward(squared_error(mlp(hs::constant<float>(tape, {8, 8}, data)), data));
+      own.tape.begin();
+      own.tape.backward(own.forward());
     }
-    out.assign(gradients[mlp.up].begin(), gradients[mlp.up].end());
+    out.assign(gradients[own.mlp.up].begin(), gradients[own.mlp.up].end());
   };
   std::vector<float> a, b;
   std::thread first([&] { run(a); }), second([&] { run(b); });

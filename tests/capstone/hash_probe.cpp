@@ -11,7 +11,8 @@ int main() {
   namespace hs = halfstep;
   const auto print = [](const char* format, std::string_view path, const hash_run::Outcome& o) {
     std::printf("%s %.*s %016llx %a %a %lld\n", format, static_cast<int>(path.size()), path.data(),
-                static_cast<unsigned long long>(o.hash), o.train_loss, o.held_out, static_cast<long long>(o.skipped));
+                static_cast<unsigned long long>(o.hash), o.train_loss, o.held_out,
+                static_cast<long long>(o.skipped));
   };
   for (const hs::core::Isa isa : hs::core::available_isas()) {
     hash_run::Settings settings;

@@ -81,13 +81,14 @@ TYPED_TEST(Hash, IsTheSameOnEveryPath) {
     settings.runtime.isa = isa;
     const Outcome outcome = hash_run::run<TypeParam>(settings);
     EXPECT_EQ(outcome, portable) << to_string(isa);
-    // The path that was asked for did the work; avx512_bf16's own kernel is for bf16 alone, and beside
-    // it other products take the float path.
+    // The path that was asked for did the work; avx512_bf16's own kernel is for bf16 alone, and
+    // beside it other products take the float path.
     const bool has_bf16_kernel = std::same_as<TypeParam, hs::bf16>;
     for (const hs::core::Isa other : hs::core::all_isas) {
       const auto count = outcome.counters.products[static_cast<std::size_t>(other)];
       if (isa != hs::core::Isa::avx512_bf16) {
-        EXPECT_EQ(count > 0, other == isa) << to_string(isa) << " asked, " << to_string(other) << " ran";
+        EXPECT_EQ(count > 0, other == isa)
+            << to_string(isa) << " asked, " << to_string(other) << " ran";
       } else if (other == (has_bf16_kernel ? isa : hs::core::Isa::avx512)) {
         EXPECT_GT(count, 0U) << to_string(other);
       }
@@ -130,7 +131,8 @@ TYPED_TEST(Hash, DiffersWhereSomethingThatMattersDoes) {
 }
 
 TEST(HashOfFormats, Differ) {
-  const auto a = hash_run::run<float>({}).hash, b = hash_run::run<hs::bf16>({}).hash, c = hash_run::run<hs::fp16>({}).hash;
+  const auto a = hash_run::run<float>({}).hash, b = hash_run::run<hs::bf16>({}).hash,
+             c = hash_run::run<hs::fp16>({}).hash;
   EXPECT_NE(a, b);
   EXPECT_NE(b, c);
   EXPECT_NE(a, c);

@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
-# resume.sh CASE CAPSTONE SHIM [TIMES]: runs of the program that are killed, stopped or run out of disk,
+# resume.sh CASE CAPSTONE SHIM [TIMES]: runs of the program that are killed, stopped or run out of
+# disk,
 # and go on. What they must end with is the run that nothing disturbed: its losses, its weights.
 set -u
 case=$1
@@ -23,18 +24,22 @@ awk 'BEGIN {
   }
 }' > "$work/text.txt"
 
-# What a run can lose is in it: dropout, two micro-batches a window, skipped updates and a moving loss
-# scale in fp16, a rate that falls on a plateau, the best evaluation, patience, an average of the weights.
+# What a run can lose is in it: dropout, two micro-batches a window, skipped updates and a moving
+# loss
+# scale in fp16, a rate that falls on a plateau, the best evaluation, patience, an average of the
+# weights.
 steps=40
 every=5
 keep=2
 more=
 options() {  # options FORMAT
-  echo "--preset hash $more --data $work/text.txt --threads 1 --steps $steps --format $1 --dropout 0.1" \
-    "--eval-every 4 --plateau-patience 1 --patience 9 --ema 0.9 --checkpoint-every $every --keep $keep"
+  echo "--preset hash $more --data $work/text.txt --threads 1 --steps $steps --format $1" \
+    "--dropout 0.1 --eval-every 4 --plateau-patience 1 --patience 9 --ema 0.9" \
+    "--checkpoint-every $every --keep $keep"
   if [ "$1" = fp16 ]; then echo "--loss-scale dynamic:16777216"; fi
 }
-value() { sed -n "s/^ *\"$2\": \"\\{0,1\\}\\([^\",]*\\).*/\\1/p" "$work/$1/summary.json" | head -n 1; }
+value() { sed -n "s/^ *\"$2\": \"\\{0,1\\}\\([^\",]*\\).*/\\1/p" "$work/$1/summary.json" |
+  head -n 1; }
 # Everything of a log but times, and the notes of where it was resumed.
 losses() { grep -v '"kind":"resume"' "$1" | sed 's/,"step_seconds".*//; s/,"seconds".*//'; }
 resumes() { grep '"kind":"resume"' "$1" | sed 's/.*"iteration"://; s/}.*//'; }
@@ -52,30 +57,40 @@ lines() {
 
 undisturbed() {  # undisturbed FORMAT
   [ -d "$work/$1" ] && return
-  "$capstone" train --out "$work/$1" $(options "$1") > "$work/$1.log" 2>&1 || { cat "$work/$1.log"; fail "the run in $1"; }
+  "$capstone" train --out "$work/$1" $(options "$1") > "$work/$1.log" 2>&1 ||
+    { cat "$work/$1.log"; fail "the run in $1"; }
   losses "$work/$1/metrics.jsonl" > "$work/$1.losses"
-  [ "$(grep -c '"kind":"step"' "$work/$1.losses")" -eq $steps ] || fail "$1: steps of the undisturbed run"
+  [ "$(grep -c '"kind":"step"' "$work/$1.losses")" -eq $steps ] ||
+    fail "$1: steps of the undisturbed run"
 }
 
-# finish RUN FORMAT: resumes a run to its end, and compares. Sets from, the iteration it went on after.
+# finish RUN FORMAT: resumes a run to its end, and compares. Sets from, the iteration it went on
+# after.
 finish() {
   from=$(newest "$1")
-  "$capstone" train --resume "$work/$1" > "$work/$1.resumed" 2>&1 || { cat "$work/$1.resumed"; fail "$1: the resumed run"; }
+  "$capstone" train --resume "$work/$1" > "$work/$1.resumed" 2>&1 ||
+    { cat "$work/$1.resumed"; fail "$1: the resumed run"; }
   grep -qx "resumed after iteration $from" "$work/$1.resumed" ||
     fail "$1: $(grep resumed "$work/$1.resumed"), but the newest checkpoint was $from"
-  [ "$(resumes "$work/$1/metrics.jsonl" | tail -n 1)" = "$from" ] || fail "$1: the log does not say $from"
+  [ "$(resumes "$work/$1/metrics.jsonl" | tail -n 1)" = "$from" ] ||
+    fail "$1: the log does not say $from"
   equal "$1" "$2"
 }
 equal() {
   losses "$work/$1/metrics.jsonl" > "$work/$1.losses"
-  diff "$work/$2.losses" "$work/$1.losses" > "$work/diff" || { head "$work/diff"; fail "$1: the losses differ"; }
-  for key in weights_hash average_hash average_val_loss val_loss train_loss steps skipped_steps micro_batches tokens loss_scale; do
-    [ "$(value "$1" $key)" = "$(value "$2" $key)" ] || fail "$1: $key $(value "$1" $key), undisturbed $(value "$2" $key)"
+  diff "$work/$2.losses" "$work/$1.losses" > "$work/diff" ||
+    { head "$work/diff"; fail "$1: the losses differ"; }
+  for key in weights_hash average_hash average_val_loss val_loss train_loss steps skipped_steps \
+    micro_batches tokens loss_scale; do
+    [ "$(value "$1" $key)" = "$(value "$2" $key)" ] ||
+      fail "$1: $key $(value "$1" $key), undisturbed $(value "$2" $key)"
   done
   for file in "$work/$2"/checkpoints/iteration_*/*; do
-    cmp "$file" "$work/$1/checkpoints/${file#"$work/$2"/checkpoints/}" || fail "$1: a checkpoint differs"
+    cmp "$file" "$work/$1/checkpoints/${file#"$work/$2"/checkpoints/}" ||
+      fail "$1: a checkpoint differs"
   done
-  [ -z "$(find "$work/$1" -name '*.part*' -o -name '*.tmp*')" ] || fail "$1: left behind: $(find "$work/$1")"
+  [ -z "$(find "$work/$1" -name '*.part*' -o -name '*.tmp*')" ] ||
+    fail "$1: left behind: $(find "$work/$1")"
 }
 
 # background RUN ARGUMENTS...: trains in $work/RUN, as $run. A shell lets what it starts in the
@@ -97,11 +112,13 @@ stopped_once() {
   keep=1
   more="--layers 1 --width 24"
   undisturbed "$1"
-  HALFSTEP_FAULT=kill:mkdir:2 LD_PRELOAD=$shim "$capstone" train --out "$work/base" $(options "$1") > "$work/base.out" 2>&1
+  HALFSTEP_FAULT=kill:mkdir:2 LD_PRELOAD=$shim "$capstone" train --out "$work/base" \
+    $(options "$1") > "$work/base.out" 2>&1
   [ "$(newest base)" -eq 4 ] || fail "the base is at $(newest base)"
 }
 
-# faults MODE CALL FORMAT: lets the 1st, 2nd, … such call of a save fail, or kills the process in it,
+# faults MODE CALL FORMAT: lets the 1st, 2nd, … such call of a save fail, or kills the process in
+# it,
 # until a run meets none.
 faults() {
   n=1
@@ -114,8 +131,10 @@ faults() {
     [ -s "$work/log" ] || break
     case $1 in
       kill) [ $code -eq 137 ] || fail "$1 $2 $n: exit code $code" ;;
-      # A directory may close as it likes, and an old checkpoint may stay; everything else ends the run.
-      fail) [ $code -eq 1 ] || { [ $code -eq 0 ] && grep -qE 'close|rename' "$work/log"; } || fail "$1 $2 $n: exit code $code" ;;
+      # A directory may close as it likes, and an old checkpoint may stay; everything else ends the
+      # run.
+      fail) [ $code -eq 1 ] || { [ $code -eq 0 ] && grep -qE 'close|rename' "$work/log"; } ||
+        fail "$1 $2 $n: exit code $code" ;;
     esac
     if [ $code -ne 0 ]; then
       at=$(newest hit)
@@ -126,9 +145,11 @@ faults() {
     equal hit "$3"
     n=$((n + stride))
   done
-  [ $code -eq 0 ] || { cat "$work/hit.out"; fail "$1 $2: exit code $code of the run that met none"; }
+  [ $code -eq 0 ] ||
+    { cat "$work/hit.out"; fail "$1 $2: exit code $code of the run that met none"; }
   equal hit "$3"
-  echo "$1 $2: $(((n - 1) / stride)) of $((n - 1)) calls in a save hit one by one, then a save that met none"
+  echo "$1 $2: $(((n - 1) / stride)) of $((n - 1)) calls in a save hit one by one," \
+    "then a save that met none"
 }
 
 case $case in
@@ -196,7 +217,8 @@ case $case in
     done
     wait $run 2> /dev/null
     equal chain bf16
-    echo "$kills kills of one run, $((executed + steps)) steps executed, resumed after $(resumes "$work/chain/metrics.jsonl" | tr '\n' ' ')"
+    echo "$kills kills of one run, $((executed + steps)) steps executed," \
+      "resumed after $(resumes "$work/chain/metrics.jsonl" | tr '\n' ' ')"
     [ $kills -gt 0 ] || fail "no kill"
     [ $executed -lt $steps ] || fail "$executed steps in vain"
     ;;
@@ -227,13 +249,15 @@ case $case in
         wait $run
         code=$?
         [ $code -eq ${pair#*:} ] || { cat "$work/s.out"; fail "${pair%:*}: exit code $code"; }
-        grep -q "stopped by SIG${pair%:*} after iteration" "$work/s.out" || fail "it does not say so: $(cat "$work/s.out")"
+        grep -q "stopped by SIG${pair%:*} after iteration" "$work/s.out" ||
+          fail "it does not say so: $(cat "$work/s.out")"
         [ "$(newest s)" -ge $moment ] || fail "saved $(newest s) after $moment steps"
         [ "$(ls -A "$work/s")" = checkpoints ] || fail "left behind: $(ls -A "$work/s")"
         finish s bf16
       done
     done
-    # Without --checkpoint-every the signal's checkpoint is the only one, and goes when the run ends.
+    # Without --checkpoint-every the signal's checkpoint is the only one, and goes when the run
+    # ends.
     every=0
     steps=400
     "$capstone" train --out "$work/plain" $(options float) > /dev/null 2>&1 || fail "the plain run"
@@ -242,16 +266,19 @@ case $case in
     kill -INT $run
     wait $run
     [ $? -eq 130 ] || fail "SIGINT without checkpoints: $(cat "$work/t.out")"
-    "$capstone" train --resume "$work/t" > "$work/t.resumed" 2>&1 || { cat "$work/t.resumed"; fail "resumed"; }
+    "$capstone" train --resume "$work/t" > "$work/t.resumed" 2>&1 ||
+      { cat "$work/t.resumed"; fail "resumed"; }
     [ "$(value t weights_hash)" = "$(value plain weights_hash)" ] || fail "another hash"
     [ "$(ls "$work/t" | wc -l)" -eq 7 ] || fail "left behind: $(ls "$work/t")"
     "$capstone" train --resume "$work/t" > "$work/t.resumed" 2>&1
-    [ $? -eq 2 ] && grep -q "no run that can be resumed" "$work/t.resumed" || fail "a run without checkpoints was resumed"
+    [ $? -eq 2 ] && grep -q "no run that can be resumed" "$work/t.resumed" ||
+      fail "a run without checkpoints was resumed"
     ;;
   evaluation)
     # Signals within a long evaluation and within the sample at the end: seconds, if nobody asked.
     for i in 1 2 3 4 5; do cat "$work/text.txt"; done > "$work/long.txt"
-    long="--preset hash --data $work/long.txt --threads 1 --steps 4 --eval-every 2 --held-out 0.9 --checkpoint-every 1"
+    long="--preset hash --data $work/long.txt --threads 1 --steps 4 --eval-every 2"
+    long="$long --held-out 0.9 --checkpoint-every 1"
     "$capstone" train --out "$work/whole" $long > "$work/whole.log" 2>&1 || fail "the whole run"
     background e $long
     while [ "$(lines e)" -lt 2 ] && kill -0 $run 2> /dev/null; do :; done
@@ -262,28 +289,34 @@ case $case in
     code=$?
     took=$((($(date +%s%N) - begin) / 1000000))
     [ $code -eq 143 ] || fail "exit code $code: $(cat "$work/e.out")"
-    grep -q '"kind":"evaluation"' "$work/e/checkpoints/metrics.jsonl" && fail "the evaluation was over before the signal"
+    grep -q '"kind":"evaluation"' "$work/e/checkpoints/metrics.jsonl" &&
+      fail "the evaluation was over before the signal"
     [ "$(newest e)" -eq 2 ] || fail "saved $(newest e)"
     echo "left an evaluation within $took ms"
-    "$capstone" train --resume "$work/e" > "$work/e.resumed" 2>&1 || { cat "$work/e.resumed"; fail "resumed"; }
+    "$capstone" train --resume "$work/e" > "$work/e.resumed" 2>&1 ||
+      { cat "$work/e.resumed"; fail "resumed"; }
     losses "$work/whole/metrics.jsonl" > "$work/whole.losses"
     equal e whole
     # The sample: after the last evaluation is in the log.
-    big="--preset hash --data $work/text.txt --threads 1 --steps 2 --layers 6 --width 192 --context 128 --held-out 0.02"
+    big="--preset hash --data $work/text.txt --threads 1 --steps 2 --layers 6 --width 192"
+    big="$big --context 128 --held-out 0.02"
     "$capstone" train --out "$work/w" $big > /dev/null 2>&1 || fail "the big run"
     background b $big
-    until grep -q '"kind":"evaluation"' "$work/b/checkpoints/metrics.jsonl" 2> /dev/null; do kill -0 $run || break; done
+    until grep -q '"kind":"evaluation"' "$work/b/checkpoints/metrics.jsonl" 2> /dev/null; do kill \
+      -0 $run || break; done
     kill -INT $run
     wait $run
     code=$?
     [ $code -eq 130 ] || fail "exit code $code in the sample: $(cat "$work/b.out")"
-    "$capstone" train --resume "$work/b" > "$work/b.resumed" 2>&1 || { cat "$work/b.resumed"; fail "resumed"; }
+    "$capstone" train --resume "$work/b" > "$work/b.resumed" 2>&1 ||
+      { cat "$work/b.resumed"; fail "resumed"; }
     cmp "$work/w/sample.txt" "$work/b/sample.txt" || fail "another sample"
     [ "$(value w weights_hash)" = "$(value b weights_hash)" ] || fail "another hash"
     ;;
   second_signal)
     # A second SIGINT does not wait for the save that the first one asked for.
-    background s --preset hash --data "$work/text.txt" --threads 1 --batch 16 --context 256 --width 192 --layers 8 \
+    background s --preset hash --data "$work/text.txt" --threads 1 --batch 16 --context 256 \
+      --width 192 --layers 8 \
       --accumulate 1
     while [ ! -e "$work/s/checkpoints/metrics.jsonl" ] && kill -0 $run 2> /dev/null; do :; done
     sleep 0.1
@@ -306,15 +339,21 @@ case $case in
     last=$(ls -d "$work/d"/checkpoints/iteration_* | tail -n 1)
     printf 'x' | dd of="$last/state.safetensors" bs=1 seek=3000 conv=notrunc 2> /dev/null
     mkdir "$work/d/checkpoints/iteration_00000099" "$work/d/checkpoints/iteration_00000100.tmp"
-    "$capstone" train --resume "$work/d" > "$work/d.out" 2>&1 || { cat "$work/d.out"; fail "the resumed run"; }
-    grep -q "skipped a checkpoint that is damaged: .*state.safetensors" "$work/d.out" || fail "nothing is said: $(cat "$work/d.out")"
-    grep -q "skipped a checkpoint that is not whole: .*iteration_00000099" "$work/d.out" || fail "nothing is said of 99"
-    grep -q "iteration_00000100.tmp' is what an interrupted save left; removed" "$work/d.out" || fail "nothing of the .tmp"
-    rmdir "$work/d/checkpoints/iteration_00000099" || fail "a directory that is not this run's was removed"
+    "$capstone" train --resume "$work/d" > "$work/d.out" 2>&1 ||
+      { cat "$work/d.out"; fail "the resumed run"; }
+    grep -q "skipped a checkpoint that is damaged: .*state.safetensors" "$work/d.out" ||
+      fail "nothing is said: $(cat "$work/d.out")"
+    grep -q "skipped a checkpoint that is not whole: .*iteration_00000099" "$work/d.out" ||
+      fail "nothing is said of 99"
+    grep -q "iteration_00000100.tmp' is what an interrupted save left; removed" "$work/d.out" ||
+      fail "nothing of the .tmp"
+    rmdir "$work/d/checkpoints/iteration_00000099" ||
+      fail "a directory that is not this run's was removed"
     equal d float
     # All of them: from the beginning.
     for one in "$work/d"/checkpoints/iteration_*; do : > "$one/manifest.json"; done
-    "$capstone" train --resume "$work/d" > "$work/d.out" 2>&1 || { cat "$work/d.out"; fail "from the beginning"; }
+    "$capstone" train --resume "$work/d" > "$work/d.out" 2>&1 ||
+      { cat "$work/d.out"; fail "from the beginning"; }
     grep -qx "resumed after iteration 0" "$work/d.out" || fail "$(grep resumed "$work/d.out")"
     equal d float
     ;;
@@ -326,7 +365,8 @@ case $case in
       "$capstone" train "$@" > "$work/r.out" 2>&1
       code=$?
       [ $code -eq 2 ] || { cat "$work/r.out"; fail "$*: exit code $code"; }
-      grep -qF -- "$wanted" "$work/r.out" || fail "$*: the message lacks '$wanted': $(cat "$work/r.out")"
+      grep -qF -- "$wanted" "$work/r.out" ||
+        fail "$*: the message lacks '$wanted': $(cat "$work/r.out")"
     }
     hash=$(cat "$work/float"/checkpoints/*/* "$work/float"/*.* | cksum)
     refuses "--lr is 0.5, but the run" --resume "$work/float" --lr 0.5
@@ -336,15 +376,20 @@ case $case in
     refuses "is no run that can be resumed" --resume "$work/nothing"
     refuses "has checkpoints of a run" --out "$work/float" $(options float)
     sed 's/king/queen/g' "$work/text.txt" > "$work/other.txt"
-    "$capstone" train --resume "$work/float" --data "$work/other.txt" > "$work/r.out" 2>&1 && fail "another text was taken"
+    "$capstone" train --resume "$work/float" --data "$work/other.txt" > "$work/r.out" 2>&1 &&
+      fail "another text was taken"
     grep -q "trained on other data" "$work/r.out" || fail "$(cat "$work/r.out")"
-    [ "$hash" = "$(cat "$work/float"/checkpoints/*/* "$work/float"/*.* | cksum)" ] || fail "a refusal changed something"
-    # What may change: where the text lies, threads, how often it saves. A flag that says the same is no change.
+    [ "$hash" = "$(cat "$work/float"/checkpoints/*/* "$work/float"/*.* | cksum)" ] ||
+      fail "a refusal changed something"
+    # What may change: where the text lies, threads, how often it saves. A flag that says the same
+    # is no change.
     mv "$work/text.txt" "$work/moved.txt"
-    "$capstone" train --resume "$work/float" --data "$work/moved.txt" --threads 2 --keep 1 --lr 0.003 > "$work/r.out" 2>&1 ||
+    "$capstone" train --resume "$work/float" --data "$work/moved.txt" --threads 2 --keep 1 --lr \
+      0.003 > "$work/r.out" 2>&1 ||
       { cat "$work/r.out"; fail "what may change"; }
     # Patience ends a run, and a run that it has ended stays so.
-    patient="--preset hash --data $work/moved.txt --threads 1 --steps 400 --eval-every 2 --patience 2 --lr 0 --min-lr 0 --checkpoint-every 3"
+    patient="--preset hash --data $work/moved.txt --threads 1 --steps 400 --eval-every 2"
+    patient="$patient --patience 2 --lr 0 --min-lr 0 --checkpoint-every 3"
     "$capstone" train --out "$work/p" $patient > "$work/p.out" 2>&1 || fail "patience"
     [ "$(value p iterations)" -eq 6 ] || fail "patience ended it after $(value p iterations)"
     [ -d "$work/p/checkpoints/iteration_00000002" ] || fail "the best went"

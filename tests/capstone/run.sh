@@ -33,10 +33,13 @@ hash_run() {
   shift
   run "$name" --preset hash --data "$work/text.txt" --threads 1 "$@"
 }
-value() { sed -n "s/^ *\"$2\": \"\\{0,1\\}\\([^\",]*\\).*/\\1/p" "$work/$1/summary.json" | head -n 1; }
+value() { sed -n "s/^ *\"$2\": \"\\{0,1\\}\\([^\",]*\\).*/\\1/p" "$work/$1/summary.json" |
+  head -n 1; }
 hash_of() { value "$1" weights_hash; }
-same() { [ "$(hash_of "$1")" = "$(hash_of "$2")" ] || fail "$1 $(hash_of "$1") and $2 $(hash_of "$2") differ"; }
-other() { [ "$(hash_of "$1")" != "$(hash_of "$2")" ] || fail "$1 and $2 have one hash, $(hash_of "$1")"; }
+same() { [ "$(hash_of "$1")" = "$(hash_of "$2")" ] ||
+  fail "$1 $(hash_of "$1") and $2 $(hash_of "$2") differ"; }
+other() { [ "$(hash_of "$1")" != "$(hash_of "$2")" ] ||
+  fail "$1 and $2 have one hash, $(hash_of "$1")"; }
 cpu_has() { grep -qw "$1" /proc/cpuinfo; }
 paths() {
   echo portable
@@ -54,23 +57,30 @@ ran() {
 case $case in
   files)
     hash_run a --eval-every 10
-    for file in summary.json metrics.jsonl weights.safetensors tokenizer.txt config.json sample.txt; do
+    for file in summary.json metrics.jsonl weights.safetensors tokenizer.txt config.json \
+      sample.txt; do
       [ -s "$work/a/$file" ] || fail "$file is missing or empty"
     done
     [ "$(ls "$work/a" | wc -l)" -eq 6 ] || fail "there is more: $(ls "$work/a")"
-    for key in format steps parameters seed threads isa train_loss val_loss val_perplexity val_bits_per_byte val_accuracy \
-      ngram_bits_per_byte tokens_per_second ms_per_step_median skipped_steps micro_batches peak_bytes \
-      total weights gradients master moments activations recompute workspace packed resident_growth_bytes \
+    for key in format steps parameters seed threads isa train_loss val_loss val_perplexity \
+      val_bits_per_byte val_accuracy \
+      ngram_bits_per_byte tokens_per_second ms_per_step_median skipped_steps micro_batches \
+        peak_bytes \
+      total weights gradients master moments activations recompute workspace packed \
+        resident_growth_bytes \
       weights_hash; do
       grep -q "\"$key\":" "$work/a/summary.json" || fail "summary.json lacks $key"
     done
-    [ "$(value a micro_batches)" -eq 40 ] || fail "micro_batches $(value a micro_batches), wanted 40"
+    [ "$(value a micro_batches)" -eq 40 ] ||
+      fail "micro_batches $(value a micro_batches), wanted 40"
     [ "$(value a steps)" -eq 20 ] || fail "steps"
     hash_of a | grep -qxE '[0-9a-f]{16}' || fail "weights_hash $(hash_of a) is not 16 hex digits"
     [ "$(grep -c '"kind":"step"' "$work/a/metrics.jsonl")" -eq 20 ] || fail "steps in metrics.jsonl"
-    [ "$(grep -c '"kind":"evaluation"' "$work/a/metrics.jsonl")" -eq 2 ] || fail "evaluations in metrics.jsonl"
+    [ "$(grep -c '"kind":"evaluation"' "$work/a/metrics.jsonl")" -eq 2 ] ||
+      fail "evaluations in metrics.jsonl"
     # The resolved configuration makes the same run.
-    "$capstone" train --config "$work/a/config.json" --out "$work/b" > "$work/b.log" 2>&1 || fail "from config.json"
+    "$capstone" train --config "$work/a/config.json" --out "$work/b" > "$work/b.log" 2>&1 ||
+      fail "from config.json"
     same a b
     ;;
   notes)
@@ -79,14 +89,17 @@ case $case in
     hash_run four --accumulate 4 --steps 2
     grep -q "power of two" "$work/four.log" && fail "something is said about 4 micro-batches"
     hash_run scale --format fp16 --loss-scale 1000 --steps 2
-    [ "$(grep -c "powers of two" "$work/scale.log")" -eq 1 ] || fail "the scale's warning, once: $(cat "$work/scale.log")"
+    [ "$(grep -c "powers of two" "$work/scale.log")" -eq 1 ] ||
+      fail "the scale's warning, once: $(cat "$work/scale.log")"
     hash_run eps --eps 1e-3 --steps 2 --accumulate 4
     other four eps
     # A path that was relative is good from elsewhere, and the text is known by its hash.
-    (cd "$work" && "$capstone" train --preset hash --steps 2 --data text.txt --out relative > /dev/null 2>&1) ||
+    (cd "$work" &&
+      "$capstone" train --preset hash --steps 2 --data text.txt --out relative > /dev/null 2>&1) ||
       fail "a relative path"
     "$capstone" eval --out "$work/relative" > /dev/null || fail "eval from another directory"
-    value relative data_hash | grep -qxE '[0-9a-f]{16}' || fail "data_hash $(value relative data_hash)"
+    value relative data_hash | grep -qxE '[0-9a-f]{16}' ||
+      fail "data_hash $(value relative data_hash)"
     ;;
   precedence)
     echo '{"lr": 0.002, "steps": 3, "width": 24}' > "$work/config.json"
@@ -105,15 +118,22 @@ case $case in
       cmp "$work/one.txt" "$work/other.txt" || fail "$format: the loss depends on the batch"
       grep -qx "val_loss $(value $format val_loss)" "$work/one.txt" ||
         fail "$format: eval says $(cat "$work/one.txt"), training said $(value $format val_loss)"
-      "$capstone" sample --out "$work/$format" --tokens 40 --seed 5 > "$work/s1" || fail "sample $format"
-      "$capstone" sample --out "$work/$format" --tokens 40 --seed 5 > "$work/s2" || fail "sample $format"
-      "$capstone" sample --out "$work/$format" --tokens 40 --seed 6 > "$work/s3" || fail "sample $format"
+      "$capstone" sample --out "$work/$format" --tokens 40 --seed 5 > "$work/s1" ||
+        fail "sample $format"
+      "$capstone" sample --out "$work/$format" --tokens 40 --seed 5 > "$work/s2" ||
+        fail "sample $format"
+      "$capstone" sample --out "$work/$format" --tokens 40 --seed 6 > "$work/s3" ||
+        fail "sample $format"
       cmp "$work/s1" "$work/s2" || fail "$format: one seed, two samples"
       cmp -s "$work/s1" "$work/s3" && fail "$format: two seeds, one sample"
-      "$capstone" sample --out "$work/$format" --tokens 40 --seed 5 --top-k 1 > "$work/s4" || fail "sample $format"
-      "$capstone" sample --out "$work/$format" --tokens 40 --seed 6 --top-p 1e-9 > "$work/s5" || fail "sample $format"
-      "$capstone" sample --out "$work/$format" --tokens 40 --temperature 0 > "$work/s6" || fail "sample $format"
-      cmp "$work/s4" "$work/s5" && cmp "$work/s4" "$work/s6" || fail "$format: the likeliest token is one"
+      "$capstone" sample --out "$work/$format" --tokens 40 --seed 5 --top-k 1 > "$work/s4" ||
+        fail "sample $format"
+      "$capstone" sample --out "$work/$format" --tokens 40 --seed 6 --top-p 1e-9 > "$work/s5" ||
+        fail "sample $format"
+      "$capstone" sample --out "$work/$format" --tokens 40 --temperature 0 > "$work/s6" ||
+        fail "sample $format"
+      cmp "$work/s4" "$work/s5" && cmp "$work/s4" "$work/s6" ||
+        fail "$format: the likeliest token is one"
       cmp -s "$work/s1" "$work/s4" && fail "$format: --top-k is ignored"
       grep -q "^val_perplexity [0-9]" "$work/one.txt" || fail "eval says no perplexity"
     done
@@ -121,7 +141,9 @@ case $case in
   shards)
     # The text's characters as numbers, in files of each kind: the run on the text itself.
     hash_run text --order epochs --tokenizer byte
-    numbers() { od -An -v -tu1 -w1 "$1" | LC_ALL=C awk -v zeros="$2" '{ printf "%c", $1; for (i = 0; i < zeros; i++) printf "%c", 0 }'; }
+    numbers() { od -An -v -tu1 -w1 "$1" |
+      LC_ALL=C awk -v zeros="$2" \
+      '{ printf "%c", $1; for (i = 0; i < zeros; i++) printf "%c", 0 }'; }
     head -c 30001 "$work/text.txt" > "$work/a"
     tail -c +30002 "$work/text.txt" > "$work/b"
     numbers "$work/text.txt" 1 > "$work/one.bin"
@@ -130,7 +152,7 @@ case $case in
     count=$(wc -c < "$work/text.txt")
     # llm.c's header: 20240520, 1, count.
     { printf '\210\330\064\001\001\000\000\000'
-      printf "\\$(printf %o $((count & 255)))\\$(printf %o $((count >> 8 & 255)))\\$(printf %o $((count >> 16)))"
+      for shift in 0 8 16; do printf "\\$(printf %o $((count >> shift & 255)))"; done
       head -c 1013 /dev/zero
       cat "$work/one.bin"
     } > "$work/c.bin"
@@ -139,21 +161,28 @@ case $case in
       shift
       run "$name" --preset hash --threads 1 --order epochs --vocabulary 256 "$@"
       same text "$name"
-      grep -q bits_per_byte "$work/$name/summary.json" && fail "$name: bits a byte of what has no bytes"
+      grep -q bits_per_byte "$work/$name/summary.json" &&
+        fail "$name: bits a byte of what has no bytes"
     }
     shard_run uint16 --tokenizer uint16 --data "$work/one.bin"
     shard_run uint32 --tokenizer uint32 --data "$work/a.bin,$work/b.bin"
     shard_run llmc --tokenizer llmc --data "$work/c.bin"
     run order --preset hash --threads 1 --vocabulary 256 --tokenizer llmc --data "$work/c.bin"
     other text order
-    "$capstone" sample --out "$work/llmc" --prompt "97 32" --tokens 3 | grep -qxE '97 32[0-9 ]+' || fail "a sample of numbers"
+    "$capstone" sample --out "$work/llmc" --prompt "97 32" --tokens 3 | grep -qxE '97 32[0-9 ]+' ||
+      fail "a sample of numbers"
     "$capstone" eval --out "$work/uint32" > "$work/e" || fail "eval of shards"
     grep -qx "val_loss $(value text val_loss)" "$work/e" || fail "eval says $(cat "$work/e")"
-    "$capstone" eval --out "$work/uint32" --data "$work/b.bin" > "$work/e" || fail "eval of another shard"
-    "$capstone" train --out "$work/bad" --preset hash --tokenizer llmc --data "$work/one.bin" > "$work/bad.log" 2>&1
-    [ $? -eq 2 ] && grep -q "one.bin' begins with magic" "$work/bad.log" || fail "$(cat "$work/bad.log")"
-    "$capstone" train --out "$work/bad" --preset hash --tokenizer llmc --vocabulary 100 --data "$work/c.bin" > "$work/bad.log" 2>&1
-    [ $? -eq 2 ] && grep -q "c.bin', token [0-9]* at byte [0-9]* is" "$work/bad.log" || fail "$(cat "$work/bad.log")"
+    "$capstone" eval --out "$work/uint32" --data "$work/b.bin" > "$work/e" ||
+      fail "eval of another shard"
+    "$capstone" train --out "$work/bad" --preset hash --tokenizer llmc --data "$work/one.bin" > \
+      "$work/bad.log" 2>&1
+    [ $? -eq 2 ] && grep -q "one.bin' begins with magic" "$work/bad.log" ||
+      fail "$(cat "$work/bad.log")"
+    "$capstone" train --out "$work/bad" --preset hash --tokenizer llmc --vocabulary 100 --data \
+      "$work/c.bin" > "$work/bad.log" 2>&1
+    [ $? -eq 2 ] && grep -q "c.bin', token [0-9]* at byte [0-9]* is" "$work/bad.log" ||
+      fail "$(cat "$work/bad.log")"
     [ ! -e "$work/bad" ] || fail "a run that was refused left something"
     ;;
   average)
@@ -162,17 +191,22 @@ case $case in
     same plain a
     hash_run b --ema 0.5
     same plain b
-    [ -n "$(value a average_hash)" ] && [ "$(value a average_hash)" != "$(value b average_hash)" ] || fail "--ema is ignored"
+    [ -n "$(value a average_hash)" ] &&
+      [ "$(value a average_hash)" != "$(value b average_hash)" ] || fail "--ema is ignored"
     [ "$(value a average_val_loss)" != "$(value a val_loss)" ] || fail "the average is the weights"
     "$capstone" eval --out "$work/a" --average true > "$work/e" || fail "eval of the average"
     grep -qx "val_loss $(value a average_val_loss)" "$work/e" || fail "eval says $(cat "$work/e")"
-    "$capstone" sample --out "$work/a" --average true --tokens 5 > /dev/null || fail "a sample of the average"
-    "$capstone" eval --out "$work/plain" --average true > "$work/e" 2>&1 && fail "an average of nothing"
+    "$capstone" sample --out "$work/a" --average true --tokens 5 > /dev/null ||
+      fail "a sample of the average"
+    "$capstone" eval --out "$work/plain" --average true > "$work/e" 2>&1 &&
+      fail "an average of nothing"
     grep -q "kept no average" "$work/e" || fail "$(cat "$work/e")"
     # The same by --config, and what is written says so.
-    "$capstone" train --config "$work/a/config.json" --out "$work/c" > "$work/c.log" 2>&1 || fail "from config.json"
+    "$capstone" train --config "$work/a/config.json" --out "$work/c" > "$work/c.log" 2>&1 ||
+      fail "from config.json"
     [ "$(value a average_hash)" = "$(value c average_hash)" ] || fail "config.json lacks --ema"
-    [ -s "$work/a/average.safetensors" ] && cmp "$work/a/average.safetensors" "$work/c/average.safetensors" || fail "the file"
+    [ -s "$work/a/average.safetensors" ] &&
+      cmp "$work/a/average.safetensors" "$work/c/average.safetensors" || fail "the file"
     [ "$(value a predicted_peak_bytes)" -eq "$(value a total)" ] || fail "the peak with an average"
     ;;
   equal_hashes)
@@ -218,7 +252,8 @@ case $case in
   predicted_peak)
     # To the byte, in each format, with accumulation and segments.
     for format in float bf16 fp16; do
-      for more in "--accumulate 1" "--accumulate 4" "--accumulate 5 --recompute segments:2" "--batch 7 --context 20"; do
+      for more in "--accumulate 1" "--accumulate 4" "--accumulate 5 --recompute segments:2" \
+        "--batch 7 --context 20"; do
         hash_run p --format $format --steps 2 $more
         [ "$(value p predicted_peak_bytes)" -eq "$(value p total)" ] ||
           fail "$format $more: predicted $(value p predicted_peak_bytes), counted $(value p total)"
@@ -230,14 +265,17 @@ case $case in
     # A scale that is far too large at first costs updates, and only those.
     hash_run high --format fp16 --loss-scale dynamic:1073741824
     [ "$(value high skipped_steps)" -gt 0 ] || fail "fp16 at 2^30 skipped nothing"
-    [ $(($(value high steps) + $(value high skipped_steps))) -eq "$(value high iterations)" ] || fail "counts"
+    [ $(($(value high steps) + $(value high skipped_steps))) -eq "$(value high iterations)" ] ||
+      fail "counts"
     hash_run bf16 --format bf16
     [ "$(value bf16 skipped_steps)" -eq 0 ] || fail "bf16 skipped"
     # At the loss scale fewer gradients round to zero in fp16, and in bf16 none do.
     awk "BEGIN { exit !($(value high fp16_at_loss_scale) < $(value high fp16_at_scale_1)) }" ||
-      fail "underflow: $(value high fp16_at_loss_scale) at the scale, $(value high fp16_at_scale_1) at 1"
+      fail "underflow: $(value high fp16_at_loss_scale) at the scale, \
+$(value high fp16_at_scale_1) at 1"
     awk "BEGIN { exit !($(value bf16 bf16_at_scale_1) == 0) }" || fail "bf16 underflows"
-    head -c 4000 "$work/bf16/weights.safetensors" | tr -d '\000' | grep -aq '"dtype":"BF16"' || fail "dtype of the weights"
+    head -c 4000 "$work/bf16/weights.safetensors" | tr -d '\000' | grep -aq '"dtype":"BF16"' ||
+      fail "dtype of the weights"
     ;;
   loss_scales)
     # Another library's policy by its name, from its first scale or another one.
@@ -250,15 +288,18 @@ case $case in
     # Megatron's forgives the first overflow.
     [ "$(value megatron skipped_steps)" -eq $(($(value pytorch skipped_steps) + 1)) ] ||
       fail "skipped $(value megatron skipped_steps) and $(value pytorch skipped_steps)"
-    # A run that ends at the floor of its policy says so, is no success, and keeps what it has: 2^30 and
+    # A run that ends at the floor of its policy says so, is no success, and keeps what it has: 2^30
+    # and
     # 2^29 overflow, after one that is forgiven, and at 2^28 it ends.
     "$capstone" train --out "$work/floor" --preset hash --data "$work/text.txt" --format fp16 \
       --loss-scale deepspeed:1073741824:268435456 > "$work/floor.log" 2>&1
     [ $? -eq 1 ] || fail "exit code at the floor: $(cat "$work/floor.log")"
-    grep -q "stopped at iteration 3: .* the gradient overflows with the loss scale at its minimum, 268435456\." \
-      "$work/floor.log" || fail "nothing is said of the floor: $(cat "$work/floor.log")"
-    grep -q '"stopped": "iteration 3: ' "$work/floor/summary.json" || fail "summary.json does not say why"
-    [ "$(value floor skipped_steps)" -eq 4 ] && [ "$(value floor steps)" -eq 0 ] || fail "steps before the floor"
+    grep -q "stopped at iteration 3: .* the gradient overflows with the loss scale at its minimum, \
+268435456\." "$work/floor.log" || fail "nothing is said of the floor: $(cat "$work/floor.log")"
+    grep -q '"stopped": "iteration 3: ' "$work/floor/summary.json" ||
+      fail "summary.json does not say why"
+    [ "$(value floor skipped_steps)" -eq 4 ] && [ "$(value floor steps)" -eq 0 ] ||
+      fail "steps before the floor"
     [ -s "$work/floor/weights.safetensors" ] || fail "the weights were not kept"
     # And where the weights are broken by then, there is nothing to keep.
     "$capstone" train --out "$work/broken" --preset hash --data "$work/text.txt" --format fp16 \
@@ -275,7 +316,8 @@ case $case in
       for kind in telemetry shadow; do
         [ "$(grep -c "\"kind\":\"$kind\"" "$work/watched/metrics.jsonl")" -eq 2 ] ||
           fail "$format: $kind in metrics.jsonl: $(cat "$work/watched/metrics.jsonl")"
-        grep -q "\"$kind\"" "$work/plain/metrics.jsonl" "$work/plain/summary.json" && fail "$kind without being asked for"
+        grep -q "\"$kind\"" "$work/plain/metrics.jsonl" "$work/plain/summary.json" &&
+          fail "$kind without being asked for"
         grep -q "\"$kind\": {" "$work/watched/summary.json" || fail "no $kind in summary.json"
       done
       grep -q "by magnitude" "$work/watched.log" || fail "no histogram"
@@ -286,7 +328,8 @@ case $case in
       eval ${format}_below="$(value watched updates_below_half_ulp)"
       rm -r "$work/plain" "$work/watched"
     done
-    awk "BEGIN { exit !(0 < $float_distance && $float_distance < $fp16_distance && $fp16_distance < $bf16_distance) }" ||
+    awk "BEGIN { exit !(0 < $float_distance && $float_distance < $fp16_distance &&
+                        $fp16_distance < $bf16_distance) }" ||
       fail "distances from double: float $float_distance, fp16 $fp16_distance, bf16 $bf16_distance"
     awk "BEGIN { exit !($float_below < $fp16_below && $fp16_below < $bf16_below) }" ||
       fail "below half an ulp: float $float_below, fp16 $fp16_below, bf16 $bf16_below"
@@ -295,34 +338,43 @@ case $case in
     # 50 steps of nanogpt-cpu, four blocks: segments:2 replays two of them a step, segments:4 three.
     for format in float bf16 fp16; do
       for plan in none segments:2 segments:4; do
-        run $plan --preset nanogpt-cpu --data "$work/text.txt" --steps 50 --format $format --dropout 0.1 \
+        run $plan --preset nanogpt-cpu --data "$work/text.txt" --steps 50 --format $format \
+          --dropout 0.1 \
           --recompute $plan
-        [ "$(value $plan predicted_peak_bytes)" -eq "$(value $plan total)" ] || fail "$format $plan: the peak was not predicted"
+        [ "$(value $plan predicted_peak_bytes)" -eq "$(value $plan total)" ] ||
+          fail "$format $plan: the peak was not predicted"
       done
       same none segments:2
       same none segments:4
       [ "$(value none replayed_ops)" -eq 0 ] || fail "replayed without segments"
-      # A block is 12 ops with dropout; a second run of a segment leaves out its last four: nothing reads
+      # A block is 12 ops with dropout; a second run of a segment leaves out its last four: nothing
+      # reads
       # them but the GELU. Two segments run two blocks again, four run three.
       two=$(value segments:2 replayed_ops)
       four=$(value segments:4 replayed_ops)
       [ $two -eq $((50 * (2 * 12 - 4))) ] && [ $four -eq $((50 * 3 * (12 - 4))) ] ||
         fail "$format: segments:2 replayed $two ops, segments:4 $four"
       [ "$(value segments:4 total)" -lt "$(value segments:2 total)" ] &&
-        [ "$(value segments:2 total)" -lt "$(value none total)" ] || fail "$format: the peak did not fall"
-      # A budget between the two is used and kept; the bytes that four segments take cost no more than they.
+        [ "$(value segments:2 total)" -lt "$(value none total)" ] ||
+          fail "$format: the peak did not fall"
+      # A budget between the two is used and kept; the bytes that four segments take cost no more
+      # than they.
       budget=$(($(value segments:4 total) / 2 + $(value none total) / 2))
-      run budget --preset nanogpt-cpu --data "$work/text.txt" --steps 50 --format $format --dropout 0.1 \
+      run budget --preset nanogpt-cpu --data "$work/text.txt" --steps 50 --format $format \
+        --dropout 0.1 \
         --recompute budget:$budget
       same none budget
-      [ "$(value budget total)" -le $budget ] || fail "$format: $(value budget total) bytes of a budget of $budget"
-      [ "$(value budget predicted_peak_bytes)" -eq "$(value budget total)" ] || fail "$format: the budget's peak was not predicted"
+      [ "$(value budget total)" -le $budget ] ||
+        fail "$format: $(value budget total) bytes of a budget of $budget"
+      [ "$(value budget predicted_peak_bytes)" -eq "$(value budget total)" ] ||
+        fail "$format: the budget's peak was not predicted"
       [ "$(value budget replayed_ops)" -gt 0 ] && [ "$(value budget replayed_ops)" -le $four ] ||
         fail "$format: the budget replayed $(value budget replayed_ops) ops, segments:4 $four"
       rm -r "$work"/none "$work"/segments:* "$work"/budget
     done
     for plan in segments:0 segments:5 segments: segments:x budget: budget:0 budget:x some; do
-      "$capstone" train --preset nanogpt-cpu --data "$work/text.txt" --out "$work/bad" --recompute $plan \
+      "$capstone" train --preset nanogpt-cpu --data "$work/text.txt" --out "$work/bad" --recompute \
+        $plan \
         > "$work/bad.log" 2>&1
       [ $? -eq 2 ] || fail "--recompute $plan was taken"
     done
@@ -360,7 +412,8 @@ case $case in
       done
       mean=$(echo "$losses" | awk '{ print ($1 + $2 + $3) / 3 }')
       echo "$format:$losses, mean $mean"
-      awk "BEGIN { exit !($mean > 0 && $mean <= 1.92) }" || fail "$format: the mean is $mean, wanted at most 1.92"
+      awk "BEGIN { exit !($mean > 0 && $mean <= 1.92) }" ||
+        fail "$format: the mean is $mean, wanted at most 1.92"
       [ $format = float ] && float=$mean
       awk "BEGIN { d = $mean - $float; exit !(d <= 0.02 && d >= -0.02) }" ||
         fail "$format: the mean is $mean, of float $float; wanted no more than 0.02 between them"

@@ -70,6 +70,21 @@ TEST_F(File, ADirectoryIsNoFile) {
             std::string::npos);
 }
 
+TEST_F(File, APipeThatNobodyWritesToAndADeviceThatNeverEndsAreRefusedAtOnce) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  ::alarm(20);  // a reader that waits for either ends here
+  EXPECT_NE(message<FileError>([&] { (void)core::read_whole_file(path("pipe")); })
+                .find("pipe' is a pipe, no regular file. Write what it gives to a file"),
+            std::string::npos);
+  EXPECT_NE(message<FileError>([&] { (void)core::read_whole_file("/dev/zero"); })
+                .find("'/dev/zero' is a device, no regular file."),
+            std::string::npos);
+  EXPECT_NE(message<FileError>([&] { const core::InputFile file("Reader", path("pipe")); })
+                .find("Reader: '" + path("pipe")),
+            std::string::npos);
+  ::alarm(0);
+}
+
 TEST_F(File, ADeviceIsNotReplacedByAFile) {
   EXPECT_THROW(core::write_file_atomically("/dev/null", "x"), FileError);
   struct stat status{};

@@ -2,6 +2,9 @@
 #include <halfstep/kernels/attention.hpp>
 
 #include <limits>
+#include <utility>
+
+#include <gmock/gmock.h>
 
 #include <halfstep/core/counters.hpp>
 #include <halfstep/core/random.hpp>
@@ -204,6 +207,46 @@ TYPED_TEST(Attention, EveryPathAndThreadCountGivesTheBitsOfThePlainLoop) {
   }
 }
 
+TYPED_TEST(Attention, OfTheLastTokensIsThatOfThePlainLoopWhateverStandsAfterThem) {
+  using E = TypeParam;
+  for (const AttentionShape& s : {AttentionShape{1, 1, 1, 1}, AttentionShape{2, 67, 3, 5},
+                                  AttentionShape{1, 131, 2, 17}, AttentionShape{1, 64, 1, 33},
+                                  AttentionShape{1, 193, 1, 16}}) {
+    const std::int64_t C = s.channels();
+    const auto qkv = values<E>(s.rows() * 3 * C, 1, 1.5);
+    const Reference<E> wanted(s, qkv, std::vector<E>(z(s.rows() * C)));
+    std::vector<E> kept;
+    for (std::int64_t t = 0; t < s.rows(); ++t)
+      kept.insert(kept.end(), qkv.begin() + t * 3 * C + C, qkv.begin() + (t + 1) * 3 * C);
+    for (const std::int64_t last : {std::int64_t{1}, std::int64_t{2}, std::int64_t{66}, s.tokens}) {
+      if (last > s.tokens) continue;
+      std::vector<E> queries, out;
+      for (std::int64_t t = 0; t < s.rows(); ++t) {
+        if (t % s.tokens < s.tokens - last) continue;
+        queries.insert(queries.end(), qkv.begin() + t * 3 * C, qkv.begin() + t * 3 * C + C);
+        out.insert(out.end(), wanted.out.begin() + t * C, wanted.out.begin() + (t + 1) * C);
+      }
+      every_compute([&](const Compute& compute, const std::string& name) {
+        SCOPED_TRACE(name + ", " + text(s) + ", last " + std::to_string(last));
+        Guarded<E> gq(queries), gkept(kept), gout(std::ssize(out));
+        Guarded<std::byte> work(kernels::attention_workspace<E>(s, compute.threads()),
+                                std::byte{0xFF});
+        halfstep::core::Counters counters;
+        Compute counted = compute;
+        counted.counters = &counters;
+        kernels::attention_of_last<E>(counted, s, gq, gkept, gout, work);
+        ASSERT_SAME_BITS(gout.copy(), out);
+        std::int64_t pairs = 0;
+        for (std::int64_t t = s.tokens - last; t < s.tokens; ++t) pairs += t + 1;
+        ASSERT_EQ(counters.flops, static_cast<std::uint64_t>(4 * s.batch * C * pairs));
+        kernels::attention_of_last<E>(compute, s, gq, gkept, gq, work);  // in place
+        ASSERT_SAME_BITS(gq.copy(), out);
+      });
+      if (testing::Test::HasFatalFailure()) return;
+    }
+  }
+}
+
 TYPED_TEST(Attention, IsTheSoftmaxOfTheTextbook) {
   using E = TypeParam;
   using A = accumulator_t<E>;
@@ -390,6 +433,14 @@ TEST(AttentionKernel, ErrorsNameTheSizes) {
               kernels::attention<float>(portable(), s, qkv, out, lse, small);
             }).find("bytes; 1 threads and 3 tokens want " + std::to_string(workspace.size())),
             std::string::npos);
+  for (const auto& [queries, kept] : {std::pair{7, 48}, {8, 47}, {0, 48}, {32, 48}}) {
+    std::vector<float> q(z(queries));
+    EXPECT_THAT(message_of<ShapeError>([&] {
+                  kernels::attention_of_last<float>(portable(), s, q, std::span(qkv).first(z(kept)),
+                                                    q, workspace);
+                }),
+                testing::HasSubstr("wants keys_values of 48, and queries and out of 8 for each"));
+  }
   std::vector<float> dqkv(71);
   EXPECT_NE(message_of<ShapeError>([&] {
               kernels::attention_backward<float>(portable(), s, out, out, qkv, lse, dqkv,

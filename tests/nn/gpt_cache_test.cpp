@@ -58,6 +58,15 @@ TYPED_TEST(GptCacheOf, GivesTheLogitsOfTheWholeForwardPassBitForBit) {
       EXPECT_GT(compared, 2);
       cache.clear();
     }
+    // Prompts of all lengths around what is read at a time, and what comes after them.
+    for (const std::size_t n : {2U, 63U, 64U, 65U, 69U}) {
+      cache.clear();
+      static_cast<void>(cache.read(std::span(tokens).first(n)));
+      const auto one = cache.read(std::span(tokens).subspan(n));
+      tape.begin({.rows = 1}, hs::Record::nothing);
+      const auto all = gpt(tape, tokens).value().last(37);
+      ASSERT_TRUE(std::equal(one.begin(), one.end(), all.begin(), all.end())) << n;
+    }
   }
 }
 
@@ -106,6 +115,29 @@ TEST(GptCache, OfSeveralTokensAtATimeComputesTheLogitsOfTheLastAlone) {
   EXPECT_GE(cost_of_each - cost_of_one, 4U * 2 * 16 * 64);  // and its norms
 }
 
+// A layer's products, of 130 rows: queries, keys with values, out, up, down; and the head.
+TEST(GptCache, APromptGoesThroughTheBlocksManyTokensAtATimeAndItsKeysAndValuesStay) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  const hs::nn::Gpt<float> gpt(
+      parameters, {.vocabulary = 64, .context = 130, .layers = 3, .heads = 2, .width = 16});
+  const auto activations = [&] {
+    return runtime.ledger().live(hs::core::Category::activations);
+  };
+  const auto products = [&] {
+    std::uint64_t sum = 0;
+    for (const std::uint64_t of_path : runtime.counters().products) sum += of_path;
+    return sum;
+  };
+  const std::int64_t before = activations();
+  hs::nn::GptCache<float> cache(gpt);
+  const std::int64_t rows = 64 * (3 * 16 + 4 * 16 + 2) + 64;
+  EXPECT_EQ(activations() - before, 4 * (3 * 130 * 2 * 16 + rows));
+  const std::uint64_t none = products();
+  static_cast<void>(cache.read(std::vector<std::int32_t>(130, 1)));
+  EXPECT_EQ(products() - none, 3U * 3 * 5 + 1);  // 64, 64 and 2 tokens
+}
+
 TEST(GptCache, SaysWhenItIsFullAndWhatItDoesNotKnow) {
   hs::Runtime runtime({.threads = 1});
   hs::Parameters<float> parameters(runtime);
@@ -113,14 +145,17 @@ TEST(GptCache, SaysWhenItIsFullAndWhatItDoesNotKnow) {
       parameters, {.vocabulary = 5, .context = 2, .layers = 1, .heads = 1, .width = 4});
   hs::nn::GptCache<float> cache(gpt);
   EXPECT_THROW(static_cast<void>(cache.read(5)), hs::DataError);
-  EXPECT_EQ(cache.size(), 0);
+  EXPECT_THROW(static_cast<void>(cache.read(std::vector<std::int32_t>{1, 5})), hs::DataError);
+  EXPECT_THROW(static_cast<void>(cache.read(std::vector<std::int32_t>{1, 1, 1})), hs::StateError);
+  EXPECT_EQ(cache.size(), 0) << "what is refused is not read";
   static_cast<void>(cache.read(1));
   static_cast<void>(cache.read(1));
   try {
     static_cast<void>(cache.read(1));
     FAIL();
   } catch (const hs::StateError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("2 tokens are read, and the context is 2"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("2 tokens are read, 1 more are given, and the "
+                                                "context is 2"));
   }
   cache.clear();
   EXPECT_THROW(static_cast<void>(cache.read(std::vector<std::int32_t>{})), hs::DataError);

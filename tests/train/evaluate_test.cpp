@@ -46,6 +46,56 @@ TEST(Evaluate, IsTheSummedLossOverEveryTokenButTheFirst) {
   EXPECT_NEAR(result.perplexity(), std::exp(wanted / 10.0), 1e-5);
 }
 
+// 23 windows, the last one short, in 7 batches: of 4 processes one has one batch fewer to give.
+TEST(Evaluate, IsTheSameBitsHoweverManyProcessesShareIt) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  const hs::nn::Gpt<float> gpt(
+      parameters, {.vocabulary = 31, .context = 8, .layers = 1, .heads = 1, .width = 8});
+  std::vector<std::int32_t> tokens;
+  for (std::int32_t i = 0; i < 180; ++i) tokens.push_back(i * i % 31);
+  hs::Tape tape(runtime);
+  const auto flops_of = [&](const auto& f) {
+    const std::uint64_t before = runtime.counters().flops;
+    f();
+    return runtime.counters().flops - before;
+  };
+  hs::train::Evaluation alone;
+  const std::uint64_t all = flops_of([&] {
+    alone = hs::train::evaluate_tokens(gpt, tape, tokens, {.rows = 4});
+  });
+  for (const int ranks : {2, 3, 4, 9}) {
+    std::vector<std::vector<double>> parts(static_cast<std::size_t>(ranks));
+    for (int turn = 0; turn < 2; ++turn) {  // in the second, all know what the others have
+      for (int rank = 0; rank < ranks; ++rank) {
+        hs::train::Evaluation shared;
+        int asked = 0;
+        const auto sum = [&](std::span<double> numbers) {
+          parts[static_cast<std::size_t>(rank)].assign(numbers.begin(), numbers.end());
+          for (std::size_t i = 0; turn == 1 && i < numbers.size(); ++i) {
+            numbers[i] = 0.0;
+            for (const auto& part : parts) numbers[i] += part[i];
+          }
+        };
+        const std::uint64_t some = flops_of([&] {
+          shared = hs::train::evaluate_tokens(
+              gpt, tape, tokens,
+              {.rows = 4,
+               .should_stop = [&] { return ++asked < 0; },
+               .share = {.rank = rank, .ranks = ranks, .sum = sum}});
+        });
+        EXPECT_EQ(asked, (7 + ranks - 1) / ranks);
+        EXPECT_LE(22 * some, all * 4 * static_cast<unsigned>(asked)) << "of 4 windows a batch";
+        if (turn == 0) continue;
+        EXPECT_EQ(shared.nats, alone.nats) << ranks;
+        EXPECT_EQ(shared.standard_error, alone.standard_error);
+        EXPECT_EQ(shared.count, alone.count);
+        EXPECT_EQ(shared.correct, alone.correct);
+      }
+    }
+  }
+}
+
 // Windows of 4, 4 and 2 targets with sums L: sqrt(sum (L - mean n)^2 x 3 / 2) / 10.
 TEST(Evaluate, StandardErrorIsThatOfARatioOverWindows) {
   hs::Runtime runtime;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,7 +14,9 @@
 #include <gtest/gtest.h>
 
 #include <halfstep/autograd/ops/constant.hpp>
+#include <halfstep/core/random.hpp>
 #include <halfstep/nn/gpt.hpp>
+#include <halfstep/numeric/elementary_double.hpp>
 #include <halfstep/train/sample.hpp>
 
 namespace hs = halfstep;
@@ -67,6 +72,58 @@ TEST(DrawToken, OfTheTopKOrOfAShareAloneKeepsTheLikeliestAndOfEqualsTheFirst) {
   EXPECT_EQ(drawn({.temperature = 1, .top_k = 3, .top_p = 0.7})[3], 0);
   // The share is that at the temperature: squared weights, 64 of 102.
   EXPECT_EQ(drawn({.temperature = 0.5F, .top_p = 0.6}), (Counts{0, 0, 2000, 0, 0, 0}));
+}
+
+/// draw_token's rule read plainly: every token sorted, stably, then cut.
+std::int32_t drawn_of_all_sorted(const std::vector<float>& logits,
+                                 const hs::train::SampleOptions& options, double uniform) {
+  const std::size_t n = logits.size();
+  std::vector<std::size_t> order(n);
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return logits[a] > logits[b]; });
+  if (options.top_k > 0) order.resize(std::min(n, static_cast<std::size_t>(options.top_k)));
+  const auto weight = [&](std::size_t i) {
+    return hs::numeric::exp((double{logits[i]} - double{logits[order[0]]}) /
+                            double{options.temperature});
+  };
+  double all = 0.0, sum = 0.0, total = 0.0;
+  for (const std::size_t i : order) all += weight(i);
+  std::vector<double> weights(n);
+  for (const std::size_t i : order) {
+    if (i != order[0] && sum >= options.top_p * all) break;
+    weights[i] = weight(i);
+    sum += weights[i];
+  }
+  for (const double w : weights) total += w;
+  sum = 0.0;
+  for (std::size_t i = 0; i < n; ++i) {
+    sum += weights[i];
+    if (sum > uniform * total) return static_cast<std::int32_t>(i);
+  }
+  return static_cast<std::int32_t>(order[0]);
+}
+
+// Of as many tokens as GPT-2's: logits that are all different, that come in 64 values, that are one.
+TEST(DrawToken, PicksWhatSortingTheWholeVocabularyPicks) {
+  constexpr std::size_t n = 50257;
+  for (const double steps : {1e9, 64.0, 1.0}) {
+    std::vector<float> logits(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      const double uniform = hs::core::uniform64(1, 2, i);
+      logits[i] = static_cast<float>(12.0 * std::floor(steps * uniform) / steps);
+    }
+    for (const int top_k : {0, 1, 40, 30000, 50256, 50257, 60000}) {
+      for (const double top_p : {1e-300, 1e-4, 0.3, 0.9, 0.999, 0x1.fffffffffffffp-1, 1.0}) {
+        const hs::train::SampleOptions options{.temperature = 1, .top_k = top_k, .top_p = top_p};
+        for (const double uniform : {0.0, 0.37, 0x1.fffffffffffffp-1}) {
+          ASSERT_EQ(draw_token<float>(logits, options, uniform),
+                    drawn_of_all_sorted(logits, options, uniform))
+              << steps << " steps, top_k " << top_k << ", top_p " << top_p << ", " << uniform;
+        }
+      }
+    }
+  }
 }
 
 TEST(DrawToken, RefusesWhatIsNoDistribution) {

@@ -10,6 +10,7 @@
 #include <deque>
 #include <initializer_list>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include <halfstep/autograd/graph.hpp>
+#include <halfstep/autograd/held_parameters.hpp>
 #include <halfstep/autograd/keep.hpp>
 #include <halfstep/autograd/op.hpp>
 #include <halfstep/autograd/segment.hpp>
@@ -43,24 +45,6 @@ struct LiveTensor;
 
 /// What a pass is for. `nothing` (evaluation, sampling): no gradients, no dropout, nothing saved.
 enum class Record { gradients, nothing };
-
-/// An input of an op whose element type does not matter to the tape.
-struct AnyVariable {
-  Tape* tape = nullptr;
-  std::uint32_t id = 0, generation = 0;
-  AnyVariable() = default;
-  template <class T>
-  AnyVariable(Variable<T> v) : tape(v.tape), id(v.id), generation(v.generation) {}
-};
-
-/// A parameter of an op whose element type does not matter to the tape.
-struct AnyParameter {
-  tensor::ParameterTable* table = nullptr;
-  ParameterId id;
-  AnyParameter() = default;
-  template <class T>
-  AnyParameter(Parameter<T> p) : table(p.store), id(p.id) {}
-};
 
 class Tape {
  public:
@@ -384,7 +368,10 @@ class Tape {
   void try_drop(std::uint32_t value);
   void narrow(autograd::Value& value);
   void make_again(std::uint32_t value);
-  class Held;
+  /// In a dry run held where it is told to, or nowhere.
+  [[nodiscard]] autograd::HeldParameters hold(autograd::Range range, std::uint32_t which) const {
+    return {graph_, range, which, dry() ? std::optional(dry_store_) : std::nullopt};
+  }
   void run_kernel(std::uint32_t id);
   void require_sum_of_losses(std::uint32_t id);
   void require_dry(std::string_view function) const {
@@ -471,6 +458,7 @@ std::span<const numeric::plane_t<T>> Variable<T>::value() const {
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG
 
+#include <halfstep/autograd/record.hpp>
 #include <halfstep/autograd/remake.hpp>
 #include <halfstep/autograd/replay.hpp>
 #include <halfstep/autograd/sweep.hpp>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The handles that user code passes around: a Variable is a place on a tape, a Loss is a sum with
-// the count that it is a sum over. Neither owns anything.
+// the count that it is a sum over; and both of what an op reads without their types. None owns
+// anything.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/numeric/element.hpp>
+#include <halfstep/tensor/parameters.hpp>
 #include <halfstep/tensor/shape.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG {
@@ -36,6 +38,24 @@ struct Loss {
   double count = 0.0;  ///< items that took part; ignored targets do not
 
   [[nodiscard]] double mean() const { return count == 0.0 ? 0.0 : sum / count; }
+};
+
+/// An input of an op whose element type does not matter to the tape.
+struct AnyVariable {
+  Tape* tape = nullptr;
+  std::uint32_t id = 0, generation = 0;
+  AnyVariable() = default;
+  template <class T>
+  AnyVariable(Variable<T> v) : tape(v.tape), id(v.id), generation(v.generation) {}
+};
+
+/// A parameter of an op whose element type does not matter to the tape.
+struct AnyParameter {
+  tensor::ParameterTable* table = nullptr;
+  ParameterId id;
+  AnyParameter() = default;
+  template <class T>
+  AnyParameter(Parameter<T> p) : table(p.store), id(p.id) {}
 };
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG

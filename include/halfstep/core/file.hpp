@@ -59,24 +59,45 @@ class Descriptor {
 
 }  // namespace detail
 
-/// The bytes of a regular file or pipe. Paths of std::filesystem convert.
+/// A regular file, open to be read. Nothing else is: a pipe may have no writer, and gives its bytes
+/// once; a device may have no end.
+class InputFile {
+ public:
+  /// @throws FileError in the name of `reader`, at once, with the path and the system's cause, or
+  /// with what it is.
+  InputFile(std::string_view reader, const std::string& path)
+      // A regular file never blocks, and of what is none even opening must not.
+      : file_(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)) {
+    if (file_.get() < 0 || ::fstat(file_.get(), &status_) != 0) {
+      fail<FileError>(reader, ": cannot open '", path, "': ", detail::cause(errno));
+    }
+    if (S_ISDIR(status_.st_mode)) {
+      fail<FileError>(reader, ": '", path, "' is a directory. Name a file in it.");
+    }
+    if (!S_ISREG(status_.st_mode)) {
+      fail<FileError>(reader, ": '", path, "' is a ",
+                      S_ISFIFO(status_.st_mode) ? "pipe" : "device",
+                      ", no regular file. Write what it gives to a file, and name that.");
+    }
+  }
+  [[nodiscard]] int get() const { return file_.get(); }
+  [[nodiscard]] const struct stat& status() const { return status_; }
+
+ private:
+  detail::Descriptor file_;
+  struct stat status_{};
+};
+
+/// The bytes of a regular file. Paths of std::filesystem convert.
 ///
 /// @throws FileError with the path and the system's cause if it cannot be opened or read, or is a
-/// directory. An empty file is an empty string: whether that is wrong is the caller's to say.
+/// directory, pipe or device. An empty file is an empty string: whether that is wrong is the
+/// caller's to say.
 [[nodiscard]] inline std::string read_whole_file(const std::string& path) {
-  const detail::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (file.get() < 0) {
-    fail<FileError>("read_whole_file: cannot open '", path, "': ", detail::cause(errno));
-  }
-  struct stat status{};
-  if (::fstat(file.get(), &status) != 0) {
-    fail<FileError>("read_whole_file: cannot look at '", path, "': ", detail::cause(errno));
-  }
-  if (S_ISDIR(status.st_mode)) {
-    fail<FileError>("read_whole_file: '", path, "' is a directory. Name a file in it.");
-  }
+  const InputFile file("read_whole_file", path);
   // One byte more than its size, so that the read that finds the end needs no larger buffer.
-  std::string bytes(static_cast<std::size_t>(std::max<off_t>(status.st_size, 4095)) + 1, '\0');
+  const off_t size = std::max<off_t>(file.status().st_size, 4095);
+  std::string bytes(static_cast<std::size_t>(size) + 1, '\0');
   std::size_t have = 0;
   for (;;) {
     if (have == bytes.size()) bytes.resize(2 * bytes.size());

@@ -36,6 +36,9 @@ struct Window {
   std::span<const std::int32_t> inputs;
   std::span<const std::int32_t> targets;
   std::size_t seen = 0;  ///< targets at the front that the window before has as well
+
+  /// The other targets, which this window alone has.
+  [[nodiscard]] std::span<const std::int32_t> fresh() const { return targets.subspan(seen); }
 };
 
 /// Tokens cut into windows of `length`, the last one shorter, that begin `stride` apart (0:

@@ -3,10 +3,8 @@
 // .bin, 16 and 32 bits a token. Not for: making tokens of a text (data/text.hpp).
 #pragma once
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -61,15 +59,10 @@ class Mapping {
  public:
   /// @throws FileError if it cannot be opened or mapped, or is empty or no regular file.
   explicit Mapping(const std::string& path) {
-    const core::detail::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-    struct stat status {};
-    if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
-      core::fail<FileError>("Shards: cannot open '", path, "': ", core::detail::cause(errno));
-    }
-    if (!S_ISREG(status.st_mode) || status.st_size == 0) {
-      core::fail<FileError>("Shards: '", path, "' is ",
-                            S_ISREG(status.st_mode) ? "empty" : "no regular file",
-                            ". Give a file of tokens.");
+    const core::InputFile file("Shards", path);
+    const struct stat& status = file.status();
+    if (status.st_size == 0) {
+      core::fail<FileError>("Shards: '", path, "' is empty. Give a file of tokens.");
     }
     size_ = static_cast<std::size_t>(status.st_size);
     device_ = status.st_dev;

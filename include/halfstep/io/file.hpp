@@ -10,6 +10,7 @@ namespace halfstep::inline HALFSTEP_CONFIG::io {
 
 using core::AtomicFile;
 using core::DirectoryLock;
+using core::InputFile;
 using core::move_directory;
 using core::read_whole_file;
 using core::sync_directory;

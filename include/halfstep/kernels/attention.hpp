@@ -203,33 +203,49 @@ void attention(const core::Compute& compute, const AttentionShape& shape, std::s
   }
 }
 
-/// The row of attention's `out` that belongs to the last token of each sequence, bit for bit, and
-/// nothing else: with keys and values kept from the tokens before, what one more token costs.
+/// The rows of attention's `out` that belong to the last tokens of each sequence, bit for bit, and
+/// nothing else: with keys and values kept from the tokens before, what some more tokens cost.
 ///
-///   qkv        [batch * tokens, 3 * channels]  as for attention; of queries only the last are read
-///   out        [batch, channels]
-///   workspace  attention_workspace<E>(shape, compute.threads()) bytes, any alignment
+///   queries      [batch, last, channels]  of the last tokens, from 1 to all
+///   keys_values  [batch * tokens, 2 * channels]  of every token
+///   out          [batch, last, channels]  may be queries
+///   workspace    attention_workspace<E>(shape, compute.threads()) bytes, any alignment
 ///
-/// Threads share (sequence, head). Counts 4 x batch x channels x tokens operations.
+/// Threads share (sequence, head). Counts 4 x channels operations for each pair of a query and a
+/// key no later than it.
 /// @throws ShapeError if sizes do not fit or the workspace is too small.
 template <numeric::real_element E>
 void attention_of_last(const core::Compute& compute, const AttentionShape& shape,
-                       std::span<const E> qkv, std::span<E> out, std::span<std::byte> workspace) {
+                       std::span<const E> queries, std::span<const E> keys_values, std::span<E> out,
+                       std::span<std::byte> workspace) {
   using A = numeric::accumulator_t<E>;
   const char* function = "attention_of_last";
-  detail::check_attention(function, shape, qkv.size(),
-                          out.size() * static_cast<std::size_t>(shape.tokens),
+  const std::int64_t all = shape.rows() * shape.channels();
+  const std::int64_t row = shape.batch * shape.channels();
+  const std::int64_t last = row == 0 ? 1 : std::ssize(queries) / row;
+  detail::check_attention(function, shape, static_cast<std::size_t>(3 * all),
+                          static_cast<std::size_t>(all),
                           static_cast<std::size_t>(shape.rows() * shape.heads));
+  if (std::ssize(keys_values) != 2 * all || std::ssize(queries) != last * row ||
+      queries.size() != out.size() || last < 1 || last > shape.tokens) {
+    core::fail<ShapeError>(function, ": queries have ", queries.size(), " elements, keys_values ",
+                           keys_values.size(), " and out ", out.size(), "; batch ", shape.batch,
+                           " x tokens ", shape.tokens, " x channels ", shape.channels(),
+                           " wants keys_values of ", 2 * all, ", and queries and out of ", row,
+                           " for each of 1 to all tokens. Are the queries' own keys there?");
+  }
   const core::PhaseScope phase(compute.counters, core::Phase::attention);
   const detail::AttentionLayout layout(shape, false);
   A* work = detail::attention_memory<A>(function, layout, compute.threads(), workspace);
   const auto body = HALFSTEP_PICK(compute.isa, attention_of_last<E, detail::AttentionLayout>);
   compute.share(shape.batch * shape.heads, 1,
                 [&](std::int64_t begin, std::int64_t end, int worker) {
-                  body(layout, qkv.data(), out.data(), work + worker * layout.size, begin, end);
+                  body(layout, last, queries.data(), keys_values.data(), out.data(),
+                       work + worker * layout.size, begin, end);
                 });
   if (compute.counters != nullptr) {
-    compute.counters->flops += static_cast<std::uint64_t>(4 * shape.rows() * shape.channels());
+    const std::int64_t pairs = last * shape.tokens - last * (last - 1) / 2;
+    compute.counters->flops += static_cast<std::uint64_t>(4 * row * pairs);
   }
 }
 

@@ -24,11 +24,20 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::train {
 
+/// The processes that share an evaluation. Each computes every n-th batch, and all as many of them
+/// (the last ones twice), so that weights may be gathered for them; all have the same result.
+struct EvaluateShare {
+  int rank = 0, ranks = 1;
+  /// Makes of each number the sum of those that the processes have; called once, by all.
+  std::function<void(std::span<double>)> sum{};
+};
+
 struct EvaluateOptions {
   int length = 0;  ///< tokens of a window; 0: the model's context
   int stride = 0;  ///< tokens from the start of one window to that of the next; 0: length
   int rows = 8;    ///< windows at a time; memory and speed depend on it, the result does not
   std::function<bool()> should_stop{};  ///< asked before each batch; true: Stopped is thrown
+  EvaluateShare share{};                ///< which batches are this process's
 };
 
 namespace detail {
@@ -44,23 +53,38 @@ template <class A>
   return sum;
 }
 
-/// Of a ratio of sums over clusters: sqrt(sum (nats_i - mean count_i)^2 n / (n - 1)) / count.
-struct Clusters {
-  std::vector<double> nats;
-  std::vector<std::int64_t> counts;
-
-  [[nodiscard]] double standard_error(const Evaluation& total) const {
-    if (nats.size() < 2) return 0.0;
-    const double mean = total.nats_per_token();
-    double squares = 0.0;
-    for (std::size_t i = 0; i < nats.size(); ++i) {
-      const double off = core::fma(-mean, static_cast<double>(counts[i]), nats[i]);
-      squares = core::fma(off, off, squares);
-    }
-    const auto n = static_cast<double>(nats.size());
-    return std::sqrt(core::rounded(squares * n) / (n - 1.0)) / static_cast<double>(total.count);
+/// Of a ratio of sums over windows: sqrt(sum (nats_i - mean count_i)^2 n / (n - 1)) / count.
+[[nodiscard]] inline double standard_error(const Evaluation& total, std::span<const double> nats,
+                                           std::span<const data::Window> windows) {
+  if (windows.size() < 2) return 0.0;
+  const double mean = total.nats_per_token();
+  double squares = 0.0;
+  for (std::size_t i = 0; i < windows.size(); ++i) {
+    const double off = core::fma(-mean, static_cast<double>(windows[i].fresh().size()), nats[i]);
+    squares = core::fma(off, off, squares);
   }
+  const auto n = static_cast<double>(windows.size());
+  return std::sqrt(core::rounded(squares * n) / (n - 1.0)) / static_cast<double>(total.count);
+}
+
+struct EvaluationBatch {
+  std::size_t first, rows;  ///< windows
 };
+/// Windows of one length, one after the other.
+[[nodiscard]] inline std::vector<EvaluationBatch> batches_of(std::span<const data::Window> windows,
+                                                             std::size_t rows) {
+  std::vector<EvaluationBatch> batches;
+  for (std::size_t w = 0; w < windows.size(); ++w) {
+    const bool joins = w > 0 && batches.back().rows < rows &&
+                       windows[w].inputs.size() == windows[w - 1].inputs.size();
+    if (joins) {
+      ++batches.back().rows;
+    } else {
+      batches.push_back({w, 1});
+    }
+  }
+  return batches;
+}
 
 template <class Model>
 [[nodiscard]] int length_of(const Model& model, int wanted, const char* function) {
@@ -83,7 +107,7 @@ template <class Model>
 ///   model   model(tape, inputs) gives logits [rows, length, vocabulary]; tape.micro().rows is rows
 ///   tape    begun here, recording nothing: no dropout, no gradients
 ///
-/// The sum is over tokens in their order and in double, whatever `rows` is.
+/// The sum is over tokens in their order and in double, whatever `rows` is and whoever shares it.
 /// @throws DataError for fewer than two tokens or one that the model does not know; Stopped if
 /// options.should_stop says so.
 template <class Model>
@@ -100,47 +124,50 @@ template <class Model>
                           " tokens; at least 2 are needed, one to see ",
                           "and one to predict. Use a longer text or a larger held-out fraction.");
   }
-  Evaluation result;
-  detail::Clusters clusters;
-  constexpr std::int32_t ignore = kernels::CrossEntropyOptions{}.ignore;
+  const auto batches = detail::batches_of(windows, static_cast<std::size_t>(options.rows));
+  const auto ranks = static_cast<std::size_t>(options.share.ranks);
+  // Of the windows, zero for those of others; then the tokens that were right.
+  std::vector<double> sums(windows.size() + 1);
   std::vector<std::int32_t> inputs, targets;
-  for (std::size_t w = 0; w < windows.size();) {
+  for (std::size_t first = 0; first < batches.size(); first += ranks) {
     if (options.should_stop && options.should_stop()) {
-      core::fail<Stopped>("evaluate: stopped before window ", w, " of ", windows.size());
+      core::fail<Stopped>("evaluate: stopped before window ", batches[first].first, " of ",
+                          windows.size());
     }
+    const std::size_t mine = first + static_cast<std::size_t>(options.share.rank);
+    const auto [w, rows] = batches[std::min(mine, batches.size() - 1)];
     const std::size_t size = windows[w].inputs.size();
     inputs.clear();
     targets.clear();
-    std::size_t rows = 0;
-    for (; rows < static_cast<std::size_t>(options.rows) && w + rows < windows.size(); ++rows) {
-      const data::Window& window = windows[w + rows];
-      if (window.inputs.size() != size) break;
+    for (const data::Window& window : std::span(windows).subspan(w, rows)) {
       inputs.insert(inputs.end(), window.inputs.begin(), window.inputs.end());
-      targets.insert(targets.end(), window.seen, ignore);
-      const auto fresh = window.targets.subspan(window.seen);
-      targets.insert(targets.end(), fresh.begin(), fresh.end());
+      targets.insert(targets.end(), window.seen, kernels::CrossEntropyOptions{}.ignore);
+      targets.insert(targets.end(), window.fresh().begin(), window.fresh().end());
     }
     tape.begin(MicroBatch{.rows = static_cast<int>(rows)}, Record::nothing);
     const auto logits = model(tape, inputs);
+    if (mine >= batches.size()) continue;
     const auto values = logits.value();
     using A = std::remove_const_t<typename decltype(values)::element_type>;
     std::vector<A> losses(targets.size()), lse(targets.size());
     const core::Compute compute = tape.runtime().compute();
-    const auto sums = kernels::cross_entropy<A>(compute, values, targets, losses, lse);
-    result.correct += sums.correct;
+    const auto found = kernels::cross_entropy<A>(compute, values, targets, losses, lse);
+    sums.back() += static_cast<double>(found.correct);
     for (std::size_t row = 0; row < rows; ++row) {
-      const double nats =
+      sums[w + row] =
           detail::sum_losses<A>(compute, std::span<const A>(losses).subspan(row * size, size));
-      clusters.nats.push_back(nats);
-      clusters.counts.push_back(static_cast<std::int64_t>(size - windows[w + row].seen));
-      result.count += clusters.counts.back();
     }
-    w += rows;
   }
+  if (ranks > 1) options.share.sum(sums);
+  Evaluation result;
+  result.correct = static_cast<std::int64_t>(sums.back());
+  sums.pop_back();
   tape.runtime().compute().parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
-    for (const double nats : clusters.nats)
-      result.nats += nats;
-    result.standard_error = clusters.standard_error(result);
+    for (std::size_t w = 0; w < windows.size(); ++w) {
+      result.nats += sums[w];
+      result.count += std::ssize(windows[w].fresh());
+    }
+    result.standard_error = detail::standard_error(result, sums, windows);
   });
   return result;
 }

@@ -73,6 +73,7 @@ struct Hooks {
   /// Asked before each micro-batch and each batch of an evaluation. True ends the run there: a
   /// window or an evaluation that has begun is dropped, and done anew by whoever resumes.
   std::function<bool()> should_stop{};
+  EvaluateShare evaluate_share{};  ///< where other processes evaluate with this one
 };
 
 struct FitResult {
@@ -219,7 +220,8 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
                                {.length = length,
                                 .stride = options.evaluate_stride,
                                 .rows = detail::evaluation_rows(options),
-                                .should_stop = hooks.should_stop});
+                                .should_stop = hooks.should_stop,
+                                .share = hooks.evaluate_share});
     info.seconds = detail::seconds_since(start);
     state.evaluation = info.evaluation;
     state.evaluated = state.iteration;

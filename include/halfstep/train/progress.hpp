@@ -20,9 +20,9 @@ namespace halfstep::inline HALFSTEP_CONFIG::train {
 
 struct ProgressOptions {
   std::FILE* out = stderr;
-  bool terminal = isatty(2) == 1;    ///< whether `out` shows \r as a return to the line's start
-  double refresh_seconds = 0.1;      ///< on a terminal: at least this between two refreshes
-  double plain_seconds = 10.0;       ///< elsewhere: at least this between two lines
+  bool terminal = isatty(2) == 1;  ///< whether `out` shows \r as a return to the line's start
+  double refresh_seconds = 0.1;    ///< on a terminal: at least this between two refreshes
+  double plain_seconds = 10.0;     ///< elsewhere: at least this between two lines
 };
 
 /// "1:02:03", "4:05", or "-" for what is not known.
@@ -46,7 +46,8 @@ struct ProgressOptions {
 [[nodiscard]] inline std::string scientific_text(double value, int digits) {
   char buffer[64];
   const auto end =
-      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific, digits).ptr;
+      std::to_chars(buffer, buffer + sizeof buffer, value, std::chars_format::scientific, digits)
+          .ptr;
   return {buffer, end};
 }
 
@@ -69,7 +70,8 @@ class Progress {
     const double wait = options_.terminal ? options_.refresh_seconds : options_.plain_seconds;
     if (!last && shown_once_ && info.seconds - shown_at_ < wait) return;
     const double elapsed = info.seconds - shown_at_;
-    const std::string text = line(info, elapsed > 0.0 ? static_cast<double>(tokens_) / elapsed : 0.0);
+    const std::string text =
+        line(info, elapsed > 0.0 ? static_cast<double>(tokens_) / elapsed : 0.0);
     tokens_ = 0;
     shown_at_ = info.seconds;
     shown_once_ = true;
@@ -88,11 +90,12 @@ class Progress {
   }
 
   void evaluation(const EvaluationInfo& info) {
-    note(core::text("held out after ", info.iteration, ": ",
-                    fixed_text(info.evaluation.nats_per_token(), 4), " nats a token",
-                    info.evaluation.bytes > 0
-                        ? core::text(", ", fixed_text(info.evaluation.bits_per_byte(), 4), " bits a byte")
-                        : std::string()));
+    note(core::text(
+        "held out after ", info.iteration, ": ", fixed_text(info.evaluation.nats_per_token(), 4),
+        " nats a token",
+        info.evaluation.bytes > 0
+            ? core::text(", ", fixed_text(info.evaluation.bits_per_byte(), 4), " bits a byte")
+            : std::string()));
   }
 
   /// Ends the refreshing line, so that what follows starts on its own. Called by the destructor.
@@ -104,12 +107,12 @@ class Progress {
   /// What step shows.
   [[nodiscard]] std::string line(const StepInfo& info, double tokens_per_second) const {
     const auto done = static_cast<double>(info.iteration + 1);
-    const double left = info.seconds / done * static_cast<double>(info.iterations - info.iteration - 1);
-    std::string text = core::text(info.iteration + 1, "/", info.iterations, "  loss ",
-                                  fixed_text(info.loss, 4), "  lr ", scientific_text(info.lr, 2),
-                                  "  norm ", fixed_text(info.norm, 3), "  ",
-                                  fixed_text(tokens_per_second, 0), " tokens/s  ",
-                                  duration_text(left), " left");
+    const double left =
+        info.seconds / done * static_cast<double>(info.iterations - info.iteration - 1);
+    std::string text =
+        core::text(info.iteration + 1, "/", info.iterations, "  loss ", fixed_text(info.loss, 4),
+                   "  lr ", scientific_text(info.lr, 2), "  norm ", fixed_text(info.norm, 3), "  ",
+                   fixed_text(tokens_per_second, 0), " tokens/s  ", duration_text(left), " left");
     if (info.scale != 1.0F) text += core::text("  scale ", info.scale);
     if (skipped_ > 0) text += core::text("  skipped ", skipped_);
     return text;
