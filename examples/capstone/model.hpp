@@ -99,7 +99,8 @@ Trained train_model(const Options& options, halfstep::Runtime& runtime,
 template <class T>
 halfstep::train::Evaluation evaluate_model(const Options& options, halfstep::Runtime& runtime,
                                            const halfstep::data::Tokenizer& tokenizer,
-                                           std::span<const std::int32_t> tokens, const ReadOptions& what,
+                                           std::span<const std::int32_t> tokens,
+                                           const ReadOptions& what,
                                            const std::string& weights_path);
 
 /// Text from saved weights, given out as it comes.

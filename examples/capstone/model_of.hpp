@@ -500,7 +500,8 @@ void load_weights(hs::Parameters<T>& parameters, const std::string& path) {
 template <class T>
 hs::train::Evaluation evaluate_model(const Options& options, hs::Runtime& runtime,
                                      const hs::data::Tokenizer& tokenizer,
-                                     std::span<const std::int32_t> tokens, const ReadOptions& what,
+                                     std::span<const std::int32_t> tokens,
+                                     const ReadOptions& what,
                                      const std::string& weights_path) {
   hs::Parameters<T> parameters(runtime);
   const hs::nn::Gpt<T> gpt(parameters, gpt_options(options, tokenizer.vocabulary()));

@@ -77,7 +77,7 @@ std::span<const Field<Options>> train_fields() {
           &O::ema},
       Field<O>{"eval-every", "iterations between evaluations; 0: only at the end", &O::eval_every},
       Field<O>{"eval-stride",
-               "tokens from one window of an evaluation to the next; 0: context, so that none overlap",
+               "tokens from one window of an evaluation to the next; 0: the context, no overlap",
                &O::eval_stride},
       Field<O>{"patience", "evaluations without a better one that end the run; 0: none do",
                &O::patience},
@@ -98,8 +98,8 @@ std::span<const Field<Options>> train_fields() {
                &O::ranks},
       Field<O>{"zero",
                "0: every rank keeps all; 1, 2, 3: optimizer state, gradients as well, weights as "
-               "well are divided among the ranks; where they share memory, 1 and 3 keep one copy of "
-               "the weights",
+               "well are divided among the ranks; where they share memory, 1 and 3 keep one copy "
+               "of the weights",
                &O::zero},
       Field<O>{"transport", "of ranks: shm, pipe (nothing is shared) or threads (of one process)",
                &O::transport},
