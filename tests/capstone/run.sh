@@ -137,6 +137,13 @@ case $case in
       cmp -s "$work/s1" "$work/s4" && fail "$format: --top-k is ignored"
       grep -q "^val_perplexity [0-9]" "$work/one.txt" || fail "eval says no perplexity"
     done
+    hash_run overlap --format fp16 --eval-stride 8
+    same overlap fp16
+    "$capstone" eval --out "$work/fp16" --eval-stride 8 > "$work/other.txt" || fail "eval, overlap"
+    grep -qx "val_loss $(value overlap val_loss)" "$work/other.txt" ||
+      fail "eval says $(cat "$work/other.txt"), training said $(value overlap val_loss)"
+    cmp -s "$work/one.txt" "$work/other.txt" && fail "--eval-stride is ignored"
+    "$capstone" eval --out "$work/overlap" | cmp - "$work/other.txt" || fail "eval forgot the stride"
     ;;
   shards)
     # The text's characters as numbers, in files of each kind: the run on the text itself.
