@@ -2,6 +2,7 @@
 #include <halfstep/core/compute.hpp>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <stdexcept>
@@ -103,6 +104,20 @@ TEST(Compute, SharesEveryItemOnceInRangesOfAtLeastTheGrain) {
       }
     }
   }
+}
+TEST(Compute, SharesInRoundsOfEqualRangesSoThatNobodyEndsLate) {
+  ThreadPool pool(2);
+  const Compute compute{.pool = &pool};
+  std::array<std::atomic<std::int64_t>, 86> length_at{};
+  compute.share(86, 8, [&](std::int64_t begin, std::int64_t end, int) {
+    length_at[static_cast<std::size_t>(begin)] = end - begin;
+  });
+  std::vector<std::int64_t> lengths;
+  for (const std::int64_t length : length_at) {
+    if (length != 0) lengths.push_back(length);
+  }
+  // A quarter of 86, a quarter of 44; a quarter of 22 is below the grain.
+  EXPECT_EQ(lengths, (std::vector<std::int64_t>{21, 21, 11, 11, 11, 11}));
 }
 TEST(Compute, AWorkerThatIsSlowIsGivenLess) {
   ThreadPool pool(2);

@@ -14,6 +14,7 @@
 #include <halfstep/core/float_environment.hpp>
 #include <halfstep/core/isa.hpp>
 #include <halfstep/core/pool.hpp>
+#include <halfstep/core/views.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::core {
 
@@ -49,11 +50,12 @@ struct Compute {
     pool->run(count, static_cast<int>(parts), call, context);
   }
 
-  /// As parallel, but ranges are taken as workers come for them, ever shorter ones down to `grain`
-  /// (the last may be less), so that a worker whose core is shared or throttled gets less and the
-  /// others do not wait for it. A body may be called several times on one worker, and which ranges
-  /// that gets depends on the moment: no result may, as none may depend on the number of threads.
-  /// For work of microseconds an item whose ranges cost little to begin; 50 ns a range.
+  /// As parallel, but ranges are taken as workers come for them, so that a worker whose core is
+  /// shared or throttled gets less and the others do not wait for it: rounds of as many equal ranges
+  /// as there are workers, each round half of what is left, the last one all of it, when halves are
+  /// below `grain`. A body may be called several times on one worker, and which ranges that gets
+  /// depends on the moment: no result may, as none may depend on the number of threads. For work of
+  /// microseconds an item whose ranges cost little to begin; 50 ns a range.
   template <class Body>
   void share(std::int64_t count, std::int64_t grain, Body&& body) const {
     grain = std::max<std::int64_t>(grain, 1);
@@ -63,13 +65,24 @@ struct Compute {
     parallel(workers, 1, [&](std::int64_t, std::int64_t, int worker) {
       std::int64_t begin = next.load(std::memory_order_relaxed);
       while (begin < count) {
-        const std::int64_t left = count - begin;
-        const std::int64_t end = begin + std::min(left, std::max(grain, left / (2 * workers)));
+        const std::int64_t end = end_of_shared(count, grain, workers, begin);
         if (!next.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
         body(begin, end, worker);
         begin = next.load(std::memory_order_relaxed);
       }
     });
+  }
+
+ private:
+  /// Where the range that begins at `begin` ends.
+  static std::int64_t end_of_shared(std::int64_t count, std::int64_t grain, std::int64_t workers,
+                                    std::int64_t begin) {
+    for (std::int64_t round = 0;;) {
+      const std::int64_t left = count - round, half = left / (2 * workers);
+      const std::int64_t length = half < grain ? std::max(grain, divide_up(left, workers)) : half;
+      round += workers * length;
+      if (begin < round) return std::min(begin + length, count);
+    }
   }
 };
 

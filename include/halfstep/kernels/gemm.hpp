@@ -181,7 +181,7 @@ template <class E>
 }
 
 /// Bytes of workspace that gemm wants for M x K by K x N on that path and number of threads.
-/// At most 8 MB (16 for double) and 0.8 MB a thread, where K is below 2049; above, M x 1024 numbers
+/// At most 8 MB (16 for double) and 0.8 MB a thread, where K is below 2049; above, M x 2048 numbers
 /// more.
 template <class E>
 [[nodiscard]] std::int64_t gemm_workspace(const core::Compute& compute, std::int64_t m,

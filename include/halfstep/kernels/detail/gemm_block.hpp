@@ -19,9 +19,10 @@ struct GemmTile {
   int columns = 0;
 };
 
-/// k is cut where two panels still fit a 2 MB L2 beside a block of A; chains go on from the stored
-/// partial sums. Even, so that no pair of bf16 is cut.
-inline constexpr std::int64_t gemm_depth = 2048;
+/// A k above the first is cut into blocks of the second; chains go on from the stored partial sums.
+/// A cut costs 2 % of a product; long blocks have few rows, of a transposed A a few bytes of each
+/// line of memory. Even, so that no pair of bf16 is cut.
+inline constexpr std::int64_t gemm_uncut_depth = 2048, gemm_depth = 1024;
 inline constexpr std::int64_t gemm_a_block = std::int64_t{192} << 10;   ///< numbers of packed A
 inline constexpr std::int64_t gemm_b_block = std::int64_t{2048} << 10;  ///< numbers of packed B
 /// Numbers of packed B beside a block of A in a core's cache.
@@ -55,14 +56,18 @@ struct GemmPlan {
   GemmPlan plan{};
   plan.tile = tile;
   plan.threads = threads;
-  plan.depth = core::round_up(std::clamp<std::int64_t>(k, 1, gemm_depth), 2);
+  const std::int64_t uncut = core::round_up(std::max<std::int64_t>(k, 1), 2);
+  plan.depth = uncut > gemm_uncut_depth ? gemm_depth : uncut;
   const std::int64_t all_panels = core::divide_up(n, tile.columns);
   const std::int64_t all_strips = core::divide_up(m, tile.rows);
-  plan.panels = std::clamp<std::int64_t>(gemm_b_block / (plan.depth * tile.columns), 1, all_panels);
+  // Blocks of columns as even as can be, since each packs all of A.
+  const std::int64_t most = gemm_b_block / (plan.depth * tile.columns);
+  plan.panels =
+      core::divide_up(all_panels, std::max<std::int64_t>(core::divide_up(all_panels, most), 1));
   plan.strips = std::clamp<std::int64_t>(gemm_a_block / (plan.depth * tile.rows), 1, all_strips);
   plan.packed_b = plan.panels * tile.columns * plan.depth;
   plan.packed_a = plan.strips * tile.rows * core::round_up(plan.depth, 16);
-  plan.partials = k > gemm_depth ? all_strips * tile.rows * plan.panels * tile.columns : 0;
+  plan.partials = plan.depth < k ? all_strips * tile.rows * plan.panels * tile.columns : 0;
   plan.ranges = core::round_up(plan.panels, 16);
   return plan;
 }
