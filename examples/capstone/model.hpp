@@ -79,6 +79,13 @@ struct Listeners {
 /// The sizes of the model that the options describe. @throws halfstep::OptionError.
 [[nodiscard]] std::int64_t count_parameters(const Options& options, int vocabulary);
 
+/// What the ranks of a training run take of shared memory: each of them, and all together.
+struct SharedBytes {
+  std::int64_t arena = 0, common = 0;
+};
+template <class T>
+[[nodiscard]] SharedBytes shared_bytes(const Options& options, std::int64_t parameters);
+
 /// Trains on from the newest checkpoint in `checkpoints`, if there is one, writes the weights to
 /// `weights_path` and, with --ema, their average to `average_path`, samples: one rank's part of it.
 /// The paths and the listeners are rank 0's.
@@ -92,7 +99,8 @@ Trained train_model(const Options& options, halfstep::Runtime& runtime,
 template <class T>
 halfstep::train::Evaluation evaluate_model(const Options& options, halfstep::Runtime& runtime,
                                            const halfstep::data::Tokenizer& tokenizer,
-                                           std::span<const std::int32_t> tokens, int rows,
+                                           std::span<const std::int32_t> tokens,
+                                           const ReadOptions& what,
                                            const std::string& weights_path);
 
 /// Text from saved weights, given out as it comes.

@@ -313,6 +313,16 @@ void write_weights(hs::dist::Group& group, hs::Parameters<T>& parameters, const 
 }
 
 template <class T>
+SharedBytes shared_bytes(const Options& options, std::int64_t parameters) {
+  using Host = hs::dist::OneHost<typename Trainer<T>::Whole>;
+  if (options.ranks == 1) return {};
+  // Data parallel ranks too sum up gradients where they lie; ZeRO 3 too keeps one copy of the
+  // weights.
+  return {options.zero <= 1 ? Host::arena_bytes(parameters) : 0,
+          options.zero == 1 || options.zero == 3 ? Host::common_bytes(parameters) : 0};
+}
+
+template <class T>
 Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Group& group,
                     const Corpus& text, const std::string& checkpoints,
                     const std::string& weights_path, const std::string& average_path,
@@ -406,7 +416,8 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
                                      .clip = options.clip,
                                      .rows = options.batch,
                                      .accumulate = options.accumulate,
-                                     .evaluate_every = options.eval_every},
+                                     .evaluate_every = options.eval_every,
+                                     .evaluate_stride = options.eval_stride},
                                     hooks, state);
     result.stopped = fit.stopped;
     result.ended_by_scaler = fit.ended_by_scaler;
@@ -440,9 +451,11 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
     const hs::nn::Gpt<T> other(averaged, gpt.options);
     average.weights->copy_to(averaged);
     try {
-      result.average_evaluation = hs::train::evaluate(
-          other, tape, text,
-          {.rows = (options.batch + 3) / 4, .should_stop = should_stop, .share = share});
+      result.average_evaluation = hs::train::evaluate(other, tape, text,
+                                                      {.stride = options.eval_stride,
+                                                       .rows = (options.batch + 3) / 4,
+                                                       .should_stop = should_stop,
+                                                       .share = share});
     } catch (const hs::train::Stopped&) {  // as within the sample, below
     }
     result.average_hash = hs::tensor::state_hash(average);
@@ -486,13 +499,16 @@ void load_weights(hs::Parameters<T>& parameters, const std::string& path) {
 template <class T>
 hs::train::Evaluation evaluate_model(const Options& options, hs::Runtime& runtime,
                                      const hs::data::Tokenizer& tokenizer,
-                                     std::span<const std::int32_t> tokens, int rows,
+                                     std::span<const std::int32_t> tokens, const ReadOptions& what,
                                      const std::string& weights_path) {
   hs::Parameters<T> parameters(runtime);
   const hs::nn::Gpt<T> gpt(parameters, gpt_options(options, tokenizer.vocabulary()));
   load_weights(parameters, weights_path);
   hs::Tape tape(runtime);
-  auto result = hs::train::evaluate_tokens(gpt, tape, tokens, {.rows = rows});
+  auto result = hs::train::evaluate_tokens(
+      gpt, tape, tokens,
+      {.stride = what.eval_stride == 0 ? options.eval_stride : what.eval_stride,
+       .rows = what.batch});
   result.bytes = tokenizer.count_bytes(tokens.subspan(1));
   return result;
 }
@@ -516,16 +532,16 @@ std::string sample_model(const Options& options, hs::Runtime& runtime,
 }
 
 /// Compiles all of it for T.
-#define CAPSTONE_FORMAT(T)                                                                        \
-  template Trained train_model<T>(const Options&, halfstep::Runtime&, halfstep::dist::Group&,     \
-                                  const Corpus&, const std::string&, const std::string&,          \
-                                  const std::string&, const Listeners&);                          \
-  template halfstep::train::Evaluation evaluate_model<T>(                                         \
-      const Options&, halfstep::Runtime&, const halfstep::data::Tokenizer&,                       \
-      std::span<const std::int32_t>, int, const std::string&);                                    \
-  template std::string sample_model<T>(const Options&, halfstep::Runtime&,                        \
-                                       const halfstep::data::Tokenizer&, const ReadOptions&,      \
-                                       const std::string&,                                        \
-                                       const std::function<void(std::string_view)>&)
+#define CAPSTONE_FORMAT(T)                                                                      \
+  template SharedBytes shared_bytes<T>(const Options&, std::int64_t);                           \
+  template Trained train_model<T>(const Options&, halfstep::Runtime&, halfstep::dist::Group&,   \
+                                  const Corpus&, const std::string&, const std::string&,        \
+                                  const std::string&, const Listeners&);                        \
+  template halfstep::train::Evaluation evaluate_model<T>(                                       \
+      const Options&, halfstep::Runtime&, const halfstep::data::Tokenizer&,                     \
+      std::span<const std::int32_t>, const ReadOptions&, const std::string&);                   \
+  template std::string sample_model<T>(                                                         \
+      const Options&, halfstep::Runtime&, const halfstep::data::Tokenizer&, const ReadOptions&, \
+      const std::string&, const std::function<void(std::string_view)>&)
 
 }  // namespace capstone

@@ -76,6 +76,10 @@ std::span<const Field<Options>> train_fields() {
           "share of the average of the weights that stays at an update, in [0, 1); 0: no average",
           &O::ema},
       Field<O>{"eval-every", "iterations between evaluations; 0: only at the end", &O::eval_every},
+      Field<O>{
+          "eval-stride",
+          "tokens from one window of an evaluation to the next; 0: context, so that none overlap",
+          &O::eval_stride},
       Field<O>{"patience", "evaluations without a better one that end the run; 0: none do",
                &O::patience},
       Field<O>{"plateau-patience",
@@ -93,11 +97,12 @@ std::span<const Field<Options>> train_fields() {
                &O::threads},
       Field<O>{"ranks", "processes that share the micro-batches of an update: a power of two",
                &O::ranks},
-      Field<O>{"zero",
-               "0: every rank keeps all; 1, 2, 3: optimizer state, gradients as well, weights as "
-               "well are divided among the ranks; where they share memory, 1 keeps one copy of the "
-               "weights",
-               &O::zero},
+      Field<O>{
+          "zero",
+          "0: every rank keeps all; 1, 2, 3: optimizer state, gradients as well, weights as "
+          "well are divided among the ranks; where they share memory, 1 and 3 keep one copy of "
+          "the weights",
+          &O::zero},
       Field<O>{"transport", "of ranks: shm, pipe (nothing is shared) or threads (of one process)",
                &O::transport},
       Field<O>{"algorithm", "of --zero 0: best, push, direct or ring", &O::algorithm},
@@ -119,6 +124,8 @@ std::span<const Field<ReadOptions>> eval_fields() {
       Field<O>{"data", "another text to evaluate, whole; else the run's held-out part", &O::data},
       Field<O>{"average", "true or false: the averaged weights of a run with --ema", &O::average},
       Field<O>{"batch", "rows at a time; the result does not depend on it", &O::batch},
+      Field<O>{"eval-stride", "tokens from one window to the next; 0: as the run has it",
+               &O::eval_stride},
       Field<O>{"threads", "0: as many as the process may use", &O::threads},
   };
   return fields;
@@ -362,6 +369,8 @@ void check(const Options& o) {
   require(o.steps >= 1, "steps", o.steps, "at least 1");
   require(o.warmup >= 0, "warmup", o.warmup, "0 or more");
   require(o.eval_every >= 0, "eval-every", o.eval_every, "0 or more");
+  require(o.eval_stride >= 0 && o.eval_stride <= o.context, "eval-stride", o.eval_stride,
+          "0 to the context");
   require(o.checkpoint_every >= 0, "checkpoint-every", o.checkpoint_every, "0 or more");
   require(o.keep >= 1, "keep", o.keep, "at least 1");
   require(o.patience >= 0, "patience", o.patience, "0 or more");

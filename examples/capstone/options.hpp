@@ -30,7 +30,7 @@ struct Options {
   int batch = 8, accumulate = 1;
   std::int64_t steps = 1000, warmup = 100, eval_every = 0;
   std::int64_t checkpoint_every = 0;
-  int keep = 3;
+  int eval_stride = 0, keep = 3;
   int patience = 0, plateau_patience = 0;
   double plateau_factor = 0.5;
   float lr = 1e-3F, min_lr = 1e-4F, clip = 1.0F;
@@ -48,7 +48,7 @@ struct Options {
 /// What `sample` and `eval` are told besides the directory of the run.
 struct ReadOptions {
   std::string out, data, prompt;
-  int tokens = 300, batch = 8, threads = 0, top_k = 0;
+  int tokens = 300, batch = 8, eval_stride = 0, threads = 0, top_k = 0;
   float temperature = 0.8F;
   double top_p = 1.0;
   bool average = false;

@@ -79,7 +79,7 @@ void evaluate(const ReadOptions& read) {
     what = core::text("'", read.data, "'");
   }
   const auto e = halfstep::with_format(run.options.format, [&]<class T> {
-    return evaluate_model<T>(run.options, runtime, run.tokenizer, tokens, read.batch, run.weights);
+    return evaluate_model<T>(run.options, runtime, run.tokenizer, tokens, read, run.weights);
   });
   if (!std::isfinite(e.nats_per_token())) {
     core::fail<halfstep::NumericError>(

@@ -13,7 +13,6 @@
 #include <halfstep/core/file.hpp>
 #include <halfstep/core/isa.hpp>
 #include <halfstep/core/runtime.hpp>
-#include <halfstep/core/views.hpp>
 #include <halfstep/dist/collective/group.hpp>
 #include <halfstep/dist/parallel/agreement.hpp>
 #include <halfstep/dist/transport/launch.hpp>
@@ -113,20 +112,6 @@ void report(const Options& options, const Dataset& dataset, const Trained& train
 }  // namespace
 
 namespace {
-
-/// What each rank may take of shared memory: room for one sum of all gradients, which is then reduced
-/// where it lies. Shards of it travel as messages.
-std::int64_t arena_bytes(const Options& options, std::int64_t parameters) {
-  return options.ranks > 1 && options.zero <= 1 ? core::round_up(parameters * 4, std::int64_t{128}) : 0;
-}
-
-/// What all take together: one copy of the weights.
-std::int64_t common_bytes(const Options& options, std::int64_t parameters) {
-  if (options.ranks == 1 || options.zero != 1) return 0;
-  return halfstep::with_format(options.format, [&]<class T> {
-    return core::round_up(parameters * std::int64_t{sizeof(T)}, std::int64_t{128});
-  });
-}
 
 /// The run of rank 0, which alone writes anything.
 void train_first(const Options& options, bool resume, const Dataset& dataset,
@@ -276,14 +261,15 @@ int train(const Options& options, bool resume) {
   static_cast<void>(loss_scale_of(options));
   const Dataset dataset = load_dataset(options);
   const std::int64_t parameters = count_parameters(options, dataset.text.vocabulary());
-  const int code = dist::launch({.ranks = options.ranks,
-                                 .transport = dist::transport_kind(options.transport),
-                                 .threads = options.threads,
-                                 .arena_bytes = arena_bytes(options, parameters),
-                                 .common_bytes = common_bytes(options, parameters)},
-                                [&](const dist::Rank& rank) {
-                                  return train_rank(options, resume, dataset, rank);
-                                });
+  const SharedBytes shared = halfstep::with_format(
+      options.format, [&]<class T> { return shared_bytes<T>(options, parameters); });
+  const int code = dist::launch(
+      {.ranks = options.ranks,
+       .transport = dist::transport_kind(options.transport),
+       .threads = options.threads,
+       .arena_bytes = shared.arena,
+       .common_bytes = shared.common},
+      [&](const dist::Rank& rank) { return train_rank(options, resume, dataset, rank); });
   return code == dist::failed_rank_code ? 1 : code;
 }
 

@@ -3,7 +3,6 @@
 // handles.
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <map>
 #include <new>
@@ -11,6 +10,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -25,20 +25,9 @@
 #include <halfstep/autograd/ops/use.hpp>
 #include <halfstep/autograd/run_chain.hpp>
 
-namespace hs = halfstep;
+#include "allocations.hpp"
 
-namespace {
-std::int64_t allocations_left = std::numeric_limits<std::int64_t>::max();
-}
-// g++ takes the pair below for a mismatch wherever it inlines one of the two.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  if (allocations_left != std::numeric_limits<std::int64_t>::max() && allocations_left-- <= 0)
-    throw std::bad_alloc();
-  if (void* const p = std::malloc(size)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t /*size*/) noexcept { std::free(p); }
+namespace hs = halfstep;
 
 namespace {
 
@@ -67,6 +56,8 @@ struct Fragile {
     c.output<float>(c.input_shape(0));
     c.save<float>(10);
     c.workspace(100, 200);
+    c.repeatable();
+    c.backward_reads({0}, {});
   }
   static void forward(hs::autograd::Forward& c) {
     c.payload<Payload>().fuse->burn("forward");
@@ -180,9 +171,11 @@ TEST(Abuse, DiamondsInASegmentTakeLinearTimeToo) {
   EXPECT_EQ(gradients[w][0], 0x1p81);
 }
 
+hs::Keep all_again(std::string_view /*op*/) { return hs::Keep::recompute; }
 TEST(Abuse, AFailureOfTheUsersCodeAnywhereLeavesTheTapeUsableAndTheLedgerBalanced) {
   Model model;
   hs::Tape tape(model.runtime);
+  tape.keep(all_again);
   FragileSink sink(model.parameters, model.fuse);
   tape.attach(model.parameters, sink);
   const auto step = [&] {
@@ -205,6 +198,7 @@ TEST(Abuse, AFailureOfTheUsersCodeAnywhereLeavesTheTapeUsableAndTheLedgerBalance
     }
     model.fuse.left = std::numeric_limits<int>::max();
     ASSERT_FALSE(tape.is_replay());
+    ASSERT_EQ(model.runtime.ledger().live(hs::core::Category::workspace), 0) << n;
     tape.begin();
     ASSERT_EQ(model.runtime.ledger().live(), live) << n;
     std::fill(sink.sums.begin(), sink.sums.end(), 0.0F);
@@ -214,6 +208,33 @@ TEST(Abuse, AFailureOfTheUsersCodeAnywhereLeavesTheTapeUsableAndTheLedgerBalance
   for (const char* place : {"infer", "forward", "backward", "callable", "open", "finish"})
     EXPECT_GT(places[place], 1) << place;
   EXPECT_GT(n, 40);
+}
+
+TEST(Abuse, AValueThatAFailureKeptFromBeingMadeAgainIsMadeByTheNextRead) {
+  hs::Runtime runtime({.threads = 1});
+  hs::Parameters<float> parameters(runtime);
+  Fuse fuse;
+  const auto x = parameters.add("x", {rows, width}, hs::Role::weight, hs::Init::normal(1.0F));
+  hs::Tape tape(runtime);
+  FragileSink sink(parameters, fuse);
+  tape.attach(parameters, sink);
+  tape.keep(all_again);
+  tape.begin({0, 0, 0, 1});
+  std::vector<hs::Variable<float>> copies{use(tape, x)};
+  for (int i = 0; i < 4; ++i) {
+    copies.push_back(tape.handle<float>(
+        tape.record(Fragile::op, {copies.back()}, {}, Fragile::Payload{&fuse})));
+  }
+  const auto live = runtime.ledger().live();
+  for (const int op : {1, 2}) {  // of the two that run again, the one that fails
+    fuse.left = op;
+    EXPECT_THROW(tape.settle(copies[2]), Planned);
+    EXPECT_EQ(tape.remade_ops(), op - 1);
+  }
+  fuse.left = std::numeric_limits<int>::max();
+  tape.settle(copies[2]);
+  EXPECT_GT(runtime.ledger().live(), live);
+  EXPECT_TRUE(std::ranges::equal(tape.value(copies[2]), parameters.values(x)));
 }
 
 TEST(Abuse, AFailureOfAnyAllocationLeavesTheTapeUsableAndTheLedgerBalanced) {
@@ -238,13 +259,13 @@ TEST(Abuse, AFailureOfAnyAllocationLeavesTheTapeUsableAndTheLedgerBalanced) {
       tape.backward(squared_error(model(tape), data));
     };
     bool failed = false;
-    allocations_left = n;
+    halfstep_tests::allocations_allowed = halfstep_tests::allocations + n;
     try {
       step();
     } catch (const std::bad_alloc&) {
       failed = true;
     }
-    allocations_left = std::numeric_limits<std::int64_t>::max();
+    halfstep_tests::allocations_allowed = halfstep_tests::unlimited;
     if (!failed) break;
     ++failures;
     tape.begin();
@@ -353,13 +374,13 @@ TEST(Abuse, AScheduledChainAllocatesNothingAfterTheSecondStep) {
     tape.backward(squared_error(model(tape), data));
   };
   step(), step();
-  allocations_left = 0;
+  halfstep_tests::allocations_allowed = halfstep_tests::allocations.load();
   bool none = true;
   try {
     step(), step();
   } catch (const std::bad_alloc&) {
     none = false;
   }
-  allocations_left = std::numeric_limits<std::int64_t>::max();
+  halfstep_tests::allocations_allowed = halfstep_tests::unlimited;
   EXPECT_TRUE(none);
 }

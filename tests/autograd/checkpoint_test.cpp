@@ -2,9 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <functional>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <tuple>
@@ -25,21 +23,13 @@
 #include <halfstep/autograd/ops/squared_error.hpp>
 #include <halfstep/autograd/ops/use.hpp>
 
+#include "allocations.hpp"
+
 namespace hs = halfstep;
 
 namespace {
-std::int64_t allocations = 0;
-}
-// g++ takes the pair below for a mismatch wherever it inlines one of the two.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* const p = std::malloc(size)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t /*size*/) noexcept { std::free(p); }
 
-namespace {
+using halfstep_tests::allocations;
 
 template <class T>
 struct Block {
@@ -591,7 +581,7 @@ TEST(Checkpoint, NothingIsAllocatedAfterTheSecondStep) {
     b.tape.backward(squared_error(x, data));
   };
   step(), step();
-  const auto before = allocations;
+  const std::int64_t before = allocations;
   step(), step();
   EXPECT_EQ(allocations - before, 0);
   EXPECT_GT(before, 0);

@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
-#include <cstdlib>
-#include <new>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -20,21 +18,13 @@
 #include <halfstep/autograd/ops/use.hpp>
 #include <halfstep/autograd/tape.hpp>
 
+#include "allocations.hpp"
+
 namespace hs = halfstep;
 
 namespace {
-std::int64_t allocations = 0;
-}
-// g++ takes the pair below for a mismatch wherever it inlines one of the two.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* const p = std::malloc(size)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t /*size*/) noexcept { std::free(p); }
 
-namespace {
+using halfstep_tests::allocations;
 
 template <class T>
 struct Mlp {
@@ -104,7 +94,7 @@ TEST_F(Tape, NothingIsAllocatedAfterTheSecondStep) {
   hs::Gradients<float> gradients(parameters, tape);
   std::vector<std::int64_t> counts;
   for (int step = 0; step < 5; ++step) {
-    const auto before = allocations;
+    const std::int64_t before = allocations;
     tape.begin();
     tape.backward(squared_error(mlp(mlp(hs::constant<float>(tape, {8, 8}, data))), data));
     counts.push_back(allocations - before);

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <string>
 #include <utility>
@@ -179,8 +180,33 @@ TEST(Text, EveryHeldOutTokenButTheFirstIsPredictedExactlyOnce) {
       ASSERT_EQ(next, n - 1) << "length " << length;
     }
   }
+}
+
+TEST(Text, WindowsThatOverlapStillPredictEachTokenOnceAndKnowWhatTheWindowBeforeHas) {
+  for (int n = 2; n < 40; ++n) {
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(n));
+    std::iota(tokens.begin(), tokens.end(), 0);
+    for (int length = 1; length < 12; ++length) {
+      for (int stride = 1; stride <= length; ++stride) {
+        std::int32_t next = 1;
+        int start = 0;
+        for (const auto& window : data::windows_of(tokens, length, stride)) {
+          ASSERT_EQ(window.inputs.front(), start);
+          ASSERT_EQ(window.targets.front(), start + 1);
+          ASSERT_EQ(window.seen, static_cast<std::size_t>(start == 0 ? 0 : length - stride));
+          ASSERT_LT(window.seen, window.targets.size());
+          ASSERT_EQ(window.targets[window.seen], next);
+          next = window.targets.back() + 1;
+          start += stride;
+        }
+        ASSERT_EQ(next, n) << "length " << length << ", stride " << stride;
+      }
+    }
+  }
   EXPECT_TRUE(data::windows_of({}, 4).empty());
   EXPECT_SAYS(message<OptionError>([] { (void)data::windows_of({}, 0); }), "length is 0");
+  EXPECT_SAYS(message<OptionError>([] { (void)data::windows_of({}, 4, 5); }), "windows of 4 tokens begin 5 apart");
+  EXPECT_SAYS(message<OptionError>([] { (void)data::windows_of({}, 4, -1); }), "begin -1 apart");
 }
 
 TEST(Text, TheVocabularyIsThatOfTheWholeTextHeldOutPartIncluded) {

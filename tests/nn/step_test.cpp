@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A whole training step, as a user's loop takes it, and what it asks of the system.
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <utility>
 #include <vector>
 
@@ -12,21 +10,13 @@
 
 #include <halfstep/halfstep.hpp>
 
+#include "allocations.hpp"
+
 namespace hs = halfstep;
 
 namespace {
-std::int64_t allocations = 0;
-}
-// g++ takes the pair below for a mismatch wherever it inlines one of the two.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* const p = std::malloc(size)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t /*size*/) noexcept { std::free(p); }
 
-namespace {
+using halfstep_tests::allocations;
 
 std::int64_t minor_faults() {
   rusage usage{};

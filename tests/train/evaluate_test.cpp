@@ -138,6 +138,39 @@ TEST(Evaluate, DoesNotDependOnHowManyRowsRunAtATime) {
   expect_one_result_for_every_batch<hs::bf16>();
 }
 
+/// Knows a target by the number of tokens that it has seen: the logit of class 1 is position * log 2.
+struct Position {
+  [[nodiscard]] int context() const { return 4; }
+  hs::Variable<float> operator()(hs::Tape& tape, std::span<const std::int32_t> ids) const {
+    const std::int64_t rows = tape.micro().rows, length = std::ssize(ids) / rows;
+    std::vector<float> logits;
+    for (std::int64_t i = 0; i < std::ssize(ids); ++i) {
+      logits.push_back(0.0F);
+      logits.push_back(static_cast<float>(i % length) * 0.6931472F);
+    }
+    return hs::constant<float>(tape, {rows, length, 2}, logits);
+  }
+};
+
+// Of 10 targets, all of class 1, each is worth log(1 + 2^-position). Windows of 4, begun 2 apart:
+// the first has positions 0 to 3, the three after it add positions 2 and 3 each.
+TEST(Evaluate, ASmallerStrideCountsEachTargetOnceWhereItHasSeenMost) {
+  hs::Runtime runtime;
+  hs::Tape tape(runtime);
+  const std::vector<std::int32_t> tokens(11, 1);
+  const auto worth = [](int position) { return std::log(1.0 + std::exp2(-position)); };
+  const double fresh = worth(2) + worth(3);
+  for (const int rows : {1, 2, 3, 8}) {
+    const auto result = hs::train::evaluate_tokens(Position{}, tape, tokens, {.stride = 2, .rows = rows});
+    EXPECT_EQ(result.count, 10);
+    EXPECT_EQ(result.correct, 10);
+    EXPECT_NEAR(result.nats, worth(0) + worth(1) + 4 * fresh, 1e-6);
+  }
+  const auto apart = hs::train::evaluate_tokens(Position{}, tape, tokens, {.stride = 4});
+  EXPECT_EQ(apart.nats, hs::train::evaluate_tokens(Position{}, tape, tokens).nats);
+  EXPECT_NEAR(apart.nats, 3 * (worth(0) + worth(1)) + 2 * fresh, 1e-6);
+}
+
 TEST(Evaluate, CountsTheBytesOfWhatIsPredicted) {
   hs::Runtime runtime;
   hs::Parameters<float> parameters(runtime);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <span>
 
 #include <halfstep/autograd/tape.hpp>
 #include <halfstep/core/config.hpp>
@@ -88,8 +89,7 @@ inline void Tape::try_drop(std::uint32_t id) {
   const autograd::Node& node = graph_.nodes[value.node];
   // What is outside of a segment is not the segment's to drop.
   if (value.data.bytes == 0 || value.pinned || value.between || !value.wants_gradient ||
-      !node.repeatable || node.inputs.count == 0 || reads_own(value) ||
-      id < frame_.before.values) {
+      !node.repeatable || node.inputs.count == 0 || reads_own(value) || id < frame_.before.values) {
     return;
   }
   const Keep keep = value.readers == 0 ? Keep::recompute : keep_(node.op->name);
@@ -98,8 +98,8 @@ inline void Tape::try_drop(std::uint32_t id) {
     if (value.dtype == numeric::DType::f32 && value.planes == 1) narrow(value);
     return;
   }
-  // At most three ops run one after the other to make it again. More may run in all: an op has several
-  // inputs.
+  // At most three ops run one after the other to make it again. More may run in all: an op has
+  // several inputs.
   std::uint32_t depth = 1;
   for (std::uint32_t i = 0; i < node.inputs.count; ++i) {
     const auto& input = graph_.values[graph_.links[node.inputs.first + i]];
@@ -130,11 +130,11 @@ inline void Tape::narrow(autograd::Value& value) {
 inline void Tape::make_again(std::uint32_t id) {
   if (graph_.values[id].data.bytes != 0 || graph_.values[id].shape.elements() == 0) return;
   const auto category = state_ == State::swept ? core::Category::recompute : graph_.category;
-  graph_.values[id].away = false;
   if (graph_.values[id].narrow.bytes != 0) {
     autograd::Value& value = graph_.values[id];
     const auto n = static_cast<std::size_t>(value.shape.elements());
     value.data = graph_.arena.allocate(value.bytes(), category);
+    value.away = false;
     if (!dry()) {
       kernels::cast<bf16, float>(
           graph_.compute, {reinterpret_cast<const bf16*>(graph_.arena.data(value.narrow)), n},
@@ -151,32 +151,38 @@ inline void Tape::make_again(std::uint32_t id) {
     make_again(input);
     if (graph_.values[input].data.bytes == 0 && graph_.values[input].shape.elements() != 0) return;
   }
-  for (std::uint32_t i = 0; i < node.parameters.count; ++i) require_version(graph_.parameters[node.parameters.first + i]);
-  for (std::uint32_t i = 0; i < node.outputs.count; ++i) {
-    auto& value = graph_.values[node.outputs.first + i];
-    if (value.data.bytes == 0) value.data = graph_.arena.allocate(value.bytes(), category);
-  }
+  for (std::uint32_t i = 0; i < node.parameters.count; ++i)
+    require_version(graph_.parameters[node.parameters.first + i]);
   // Of an op that has run, what it saved is there, and is written as it was; of one that a second
   // run has left out, it is nobody's.
   const auto saved = std::span(graph_.saved).subspan(node.saved.first, node.saved.count);
   const bool without_saved = node.saved.count > 0 && saved[0].block.bytes == 0;
-  for (autograd::Saved& buffer : saved) {
-    if (without_saved)
-      buffer.block = graph_.arena.allocate(buffer.bytes, core::Category::workspace);
-  }
+  const auto let_go_of_saved = [&] {
+    for (autograd::Saved& buffer : saved) {
+      if (without_saved) graph_.arena.release(buffer.block);
+    }
+  };
+  const auto outputs = std::span(graph_.values).subspan(node.outputs.first, node.outputs.count);
   try {
+    for (autograd::Value& value : outputs) {
+      value.away = value.data.bytes == 0;  // until all is well
+      if (value.away) value.data = graph_.arena.allocate(value.bytes(), category);
+    }
+    for (autograd::Saved& buffer : saved) {
+      if (without_saved)
+        buffer.block = graph_.arena.allocate(buffer.bytes, core::Category::workspace);
+    }
     run_kernel(maker);
   } catch (...) {
-    for (std::uint32_t i = 0; i < node.outputs.count; ++i) {
-      auto& value = graph_.values[node.outputs.first + i];
-      value.away = true;
-      graph_.arena.release(value.data);
+    for (autograd::Value& value : outputs) {
+      if (value.away) graph_.arena.release(value.data);
     }
+    let_go_of_saved();
     throw;
   }
-  for (autograd::Saved& buffer : saved) {
-    if (without_saved) graph_.arena.release(buffer.block);
-  }
+  for (autograd::Value& value : outputs)
+    value.away = false;
+  let_go_of_saved();
   ++remade_ops_;
 }
 

@@ -35,19 +35,27 @@ struct Batch {
 struct Window {
   std::span<const std::int32_t> inputs;
   std::span<const std::int32_t> targets;
+  std::size_t seen = 0;  ///< targets at the front that the window before has as well
 };
 
-/// Tokens cut into consecutive windows of `length`, the last one shorter: every token but the first
-/// is a target exactly once, and nothing is padded or repeated. Fewer than two tokens: no window.
-/// @throws OptionError if length < 1.
+/// Tokens cut into windows of `length`, the last one shorter, that begin `stride` apart (0:
+/// `length`, so that none overlap). Every token but the first is a target exactly once, those that
+/// are `seen` aside, and nothing is padded. Fewer than two tokens: no window.
+/// @throws OptionError if length < 1, or stride is negative or above length.
 [[nodiscard]] inline std::vector<Window> windows_of(std::span<const std::int32_t> tokens,
-                                                    int length) {
+                                                    int length, int stride = 0) {
   if (length < 1) core::fail<OptionError>("windows_of: length is ", length, ", but must be >= 1");
+  if (stride < 0 || stride > length) {
+    core::fail<OptionError>("windows_of: windows of ", length, " tokens begin ", stride,
+                            " apart; wanted 1 to ", length, ", or 0 for no overlap.");
+  }
   std::vector<Window> result;
-  const auto step = static_cast<std::size_t>(length);
-  for (std::size_t at = 0; at + 1 < tokens.size(); at += step) {
-    const std::size_t n = std::min(step, tokens.size() - 1 - at);
-    result.push_back({tokens.subspan(at, n), tokens.subspan(at + 1, n)});
+  const auto longest = static_cast<std::size_t>(length);
+  const std::size_t step = stride == 0 ? longest : static_cast<std::size_t>(stride);
+  for (std::size_t at = 0, end = 0; end + 1 < tokens.size(); at += step) {
+    const std::size_t n = std::min(longest, tokens.size() - 1 - at);
+    result.push_back({tokens.subspan(at, n), tokens.subspan(at + 1, n), end - at});
+    end = at + n;
   }
   return result;
 }

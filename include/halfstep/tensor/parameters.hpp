@@ -169,6 +169,8 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
     whole_ = whole;
   }
   [[nodiscard]] bool sharded() const { return sharded_; }
+  /// Whether of a sharded store all elements are here to be read.
+  [[nodiscard]] bool shared() const { return !whole_.empty(); }
   /// What is kept of one parameter: all of it but in a sharded store.
   [[nodiscard]] std::span<plane> kept(ParameterId id) {
     lay_out();
@@ -235,11 +237,12 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
 
   /// Names every parameter as it is: name, format, shape, all of its bytes. See tensor/state.hpp.
   /// A parameter that the visitor has loaded other values into has a new version; one that was only
-  /// looked at keeps its own, so that saving and hashing change nothing. Cost: two hashes of the
-  /// bytes.
+  /// looked at keeps its own, so that saving and hashing change nothing. Of a sharded store its part
+  /// of each, in all processes or in none. Cost: two hashes of the bytes.
   template <tensor::state_visitor Visitor>
   requires(plane_count == 1) void visit_state(Visitor& visitor) {
     lay_out();
+    store().restart(false);  // whatever is changed here: another process may change its part
     for (std::uint32_t i = 0; i < infos_.size(); ++i) {
       const auto piece = cut(infos_[i], kept_);
       if (piece.elements == 0 && infos_[i].elements > 0) continue;
@@ -247,9 +250,7 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
       const std::uint64_t before = tensor::bytes_hash(bytes);
       visitor.tensor(tensor::StateTensor{infos_[i].name, numeric::dtype_of<T>, infos_[i].shape,
                                          piece.first, bytes});
-      if (tensor::bytes_hash(bytes) == before) continue;
-      ++infos_[i].version;
-      store().restart(false);
+      if (tensor::bytes_hash(bytes) != before) ++infos_[i].version;
     }
   }
 

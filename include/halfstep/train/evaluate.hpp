@@ -24,8 +24,9 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::train {
 
-/// The processes that share an evaluation. Each computes every n-th batch, and all as many of them
-/// (the last ones twice), so that weights may be gathered for them; all have the same result.
+/// The processes that share an evaluation. Each computes every n-th batch, and all have the result.
+/// One that has none left computes the last one once more, for nothing: so that all of them run the
+/// model as often, and weights can be gathered for it.
 struct EvaluateShare {
   int rank = 0, ranks = 1;
   /// Makes of each number the sum of those that the processes have; called once, by all.
@@ -34,6 +35,7 @@ struct EvaluateShare {
 
 struct EvaluateOptions {
   int length = 0;  ///< tokens of a window; 0: the model's context
+  int stride = 0;  ///< tokens from the start of one window to that of the next; 0: length
   int rows = 8;    ///< windows at a time; memory and speed depend on it, the result does not
   std::function<bool()> should_stop{};  ///< asked before each batch; true: Stopped is thrown
   EvaluateShare share{};                ///< which batches are this process's
@@ -52,6 +54,11 @@ template <class A>
   return sum;
 }
 
+/// The targets that count in a window.
+[[nodiscard]] inline std::int64_t fresh(const data::Window& window) {
+  return static_cast<std::int64_t>(window.targets.size() - window.seen);
+}
+
 /// Of a ratio of sums over windows: sqrt(sum (nats_i - mean count_i)^2 n / (n - 1)) / count.
 [[nodiscard]] inline double standard_error(const Evaluation& total, std::span<const double> nats,
                                            std::span<const data::Window> windows) {
@@ -59,7 +66,7 @@ template <class A>
   const double mean = total.nats_per_token();
   double squares = 0.0;
   for (std::size_t i = 0; i < windows.size(); ++i) {
-    const double off = core::fma(-mean, static_cast<double>(windows[i].inputs.size()), nats[i]);
+    const double off = core::fma(-mean, static_cast<double>(fresh(windows[i])), nats[i]);
     squares = core::fma(off, off, squares);
   }
   const auto n = static_cast<double>(windows.size());
@@ -69,7 +76,7 @@ template <class A>
 struct EvaluationBatch {
   std::size_t first, rows;  ///< windows
 };
-/// Windows of one length lie one after the other in the tokens, so a batch of them is a range.
+/// Batches of up to `rows` windows of one length.
 [[nodiscard]] inline std::vector<EvaluationBatch> batches_of(std::span<const data::Window> windows,
                                                              std::size_t rows) {
   std::vector<EvaluationBatch> batches;
@@ -98,8 +105,10 @@ template <class Model>
 
 }  // namespace detail
 
-/// The loss of `model` on consecutive windows of `tokens`, the last one shorter: what windows_of
-/// cuts. Each window is seen from its own first token on, so a longer context is a lower loss.
+/// The loss of `model` on windows of `tokens`, the last one shorter: what windows_of cuts. Each
+/// window is seen from its own first token on, so a longer context is a lower loss, and so is a
+/// stride below the length: all but the first window's targets then have at least length - stride
+/// tokens before them, at length / stride times the cost.
 ///
 ///   model   model(tape, inputs) gives logits [rows, length, vocabulary]; tape.micro().rows is rows
 ///   tape    begun here, recording nothing: no dropout, no gradients
@@ -115,7 +124,7 @@ template <class Model>
   if (options.rows < 1) {
     core::fail<OptionError>("evaluate: rows is ", options.rows, "; wanted at least 1");
   }
-  const std::vector<data::Window> windows = data::windows_of(tokens, length);
+  const std::vector<data::Window> windows = data::windows_of(tokens, length, options.stride);
   if (windows.empty()) {
     core::fail<DataError>("evaluate: ", tokens.size(),
                           " tokens; at least 2 are needed, one to see ",
@@ -123,6 +132,8 @@ template <class Model>
   }
   const auto batches = detail::batches_of(windows, static_cast<std::size_t>(options.rows));
   const auto ranks = static_cast<std::size_t>(options.share.ranks);
+  constexpr std::int32_t ignore = kernels::CrossEntropyOptions{}.ignore;
+  std::vector<std::int32_t> inputs, targets;
   // Of the windows, zero for those of others; then the tokens that were right.
   std::vector<double> sums(windows.size() + 1);
   for (std::size_t first = 0; first < batches.size(); first += ranks) {
@@ -133,8 +144,14 @@ template <class Model>
     const std::size_t mine = first + static_cast<std::size_t>(options.share.rank);
     const auto [w, rows] = batches[std::min(mine, batches.size() - 1)];
     const std::size_t size = windows[w].inputs.size();
-    const std::span<const std::int32_t> inputs{windows[w].inputs.data(), rows * size};
-    const std::span<const std::int32_t> targets{windows[w].targets.data(), rows * size};
+    inputs.clear();
+    targets.clear();
+    for (const data::Window& window : std::span(windows).subspan(w, rows)) {
+      inputs.insert(inputs.end(), window.inputs.begin(), window.inputs.end());
+      targets.insert(targets.end(), window.seen, ignore);
+      const auto fresh = window.targets.subspan(window.seen);
+      targets.insert(targets.end(), fresh.begin(), fresh.end());
+    }
     tape.begin(MicroBatch{.rows = static_cast<int>(rows)}, Record::nothing);
     const auto logits = model(tape, inputs);
     if (mine >= batches.size()) continue;
@@ -156,7 +173,7 @@ template <class Model>
   tape.runtime().compute().parallel(1, 1, [&](std::int64_t, std::int64_t, int) {
     for (std::size_t w = 0; w < windows.size(); ++w) {
       result.nats += sums[w];
-      result.count += std::ssize(windows[w].inputs);
+      result.count += detail::fresh(windows[w]);
     }
     result.standard_error = detail::standard_error(result, sums, windows);
   });

@@ -52,6 +52,7 @@ struct FitOptions {
   int length = 0;                   ///< tokens of a row; 0: the model's context
   int accumulate = 1;               ///< micro-batches of a window
   std::int64_t evaluate_every = 0;  ///< iterations between evaluations; 0: one, at the end
+  int evaluate_stride = 0;          ///< EvaluateOptions::stride of them
   int most_skips = 50;              ///< skipped updates in a row that end the run: it has diverged
   // The rest is for the short form alone, which makes its own optimizer and scaler.
   double weight_decay = 0.1;  ///< of weights and tables; norms and biases do not decay
@@ -217,6 +218,7 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
         .iteration = state.iteration, .iterations = options.steps, .step = optimizer.steps()};
     info.evaluation = evaluate(model, tape, text,
                                {.length = length,
+                                .stride = options.evaluate_stride,
                                 .rows = detail::evaluation_rows(options),
                                 .should_stop = hooks.should_stop,
                                 .share = hooks.evaluate_share});

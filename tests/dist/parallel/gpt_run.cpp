@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <halfstep/autograd/tape.hpp>
+#include <halfstep/dist/parallel/one_host.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>
 #include <halfstep/dist/parallel/zero2.hpp>
 #include <halfstep/dist/parallel/zero3.hpp>
@@ -99,6 +100,7 @@ Outcome run(hs::Runtime& runtime, dist::Group* group, const Settings& settings) 
   if (settings.stage == 1) return sharded(std::type_identity<dist::Zero1<Optimizer>>());
   if (settings.stage == 2) return sharded(std::type_identity<dist::Zero2<Optimizer>>());
   if (settings.stage == 3) return sharded(std::type_identity<dist::Zero3<Optimizer>>());
+  if (settings.one_host) return sharded(std::type_identity<dist::OneHost<Optimizer>>());
   Ranks<T> ranks(*group, parameters, settings);
   Whole optimizer(parameters, adamw);
   return outcome(optimizer, Accumulator(parameters, &scaler, ranks));

@@ -37,6 +37,7 @@ struct Settings {
   dist::DataParallelOptions parallel{};
   int segments = 1;          ///< of recompute
   int stage = 0;             ///< of ZeRO, on the ranks of a group
+  bool one_host = false;     ///< ZeRO in memory that they share
   bool wrong_share = false;  ///< rank 1 computes what rank 0 does
 };
 

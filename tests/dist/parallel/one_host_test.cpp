@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+// with: dist/parallel/gpt_run.cpp
 #include <halfstep/dist/parallel/one_host.hpp>
 
 #include <algorithm>
@@ -17,24 +18,28 @@
 
 #include <gtest/gtest.h>
 
-#include <halfstep/autograd/tape.hpp>
 #include <halfstep/core/error.hpp>
 #include <halfstep/core/ledger.hpp>
-#include <halfstep/core/random.hpp>
 #include <halfstep/core/runtime.hpp>
 #include <halfstep/dist/parallel/whole_state.hpp>
 #include <halfstep/dist/parallel/zero1.hpp>
 #include <halfstep/mixed/gradient_accumulator.hpp>
 #include <halfstep/mixed/master_weights.hpp>
-#include <halfstep/nn/gpt.hpp>
 #include <halfstep/optim/lamb.hpp>
 
+#include "dist/parallel/given_store.hpp"
+#include "dist/parallel/gpt_run.hpp"
 #include "dist/ranks.hpp"
 #include "mixed/given_tape.hpp"
 
 namespace {
 namespace hs = halfstep;
 namespace dist = halfstep::dist;
+using gpt_run::alone;
+using gpt_run::expect_as_alone;
+using gpt_run::Settings;
+using gpt_run::together;
+using halfstep_tests::GivenStore;
 using hs::bf16;
 using hs::core::Category;
 using ranks::Over;
@@ -42,153 +47,57 @@ template <class T>
 using AdamW = hs::mixed::MasterWeights<hs::optim::AdamW, T>;
 using Host = dist::OneHost<AdamW<bf16>>;
 
-// --- A GPT.
-
-struct Settings {
-  std::uint64_t seed = 1;  ///< of weights, data and dropout
-  float clip = 0.5F;
-  float dropout = 0.1F;
-};
-struct Outcome {
-  std::uint64_t hash = 0;
-  int skipped = 0, micro_batches = 0;
-  std::vector<double> losses;
-  friend bool operator==(const Outcome&, const Outcome&) = default;
-};
-
-/// Six steps of eight micro-batches on the ranks of a group, or, without one, here alone.
-template <class T>
-Outcome train(const Settings& settings, dist::Group* group) {
-  hs::Runtime runtime({.threads = 1, .seed = settings.seed});
-  hs::Parameters<T> parameters(runtime);
-  const hs::nn::Gpt<T> gpt(parameters, {.vocabulary = 19,
-                                        .context = 16,
-                                        .layers = 2,
-                                        .heads = 2,
-                                        .width = 24,
-                                        .dropout = settings.dropout});
-  // The first steps of fp16 overflow at this scale and are skipped.
-  hs::mixed::LossScaler scaler = std::is_same_v<T, hs::fp16>
-                                     ? hs::mixed::LossScaler({.initial = 0x1p24F, .interval = 5})
-                                     : hs::mixed::LossScaler::fixed(1.0F);
-  hs::Tape tape(runtime);
-  const auto steps = [&](auto&& optimizer, auto&& accumulator) {
-    Outcome out;
-    for (int iteration = 0; iteration < 6; ++iteration) {
-      auto window = accumulator.begin(tape, iteration,
-                                      {.micro_batches = 8, .rows = 2, .targets_per_row = 16});
-      for (const auto micro : window) {
-        std::array<std::int32_t, 32> inputs{}, targets{};
-        for (std::size_t i = 0; i < inputs.size(); ++i) {
-          const auto place = static_cast<std::uint64_t>(micro.first_sample) * 16 + i;
-          inputs[i] =
-              static_cast<std::int32_t>(hs::core::uniform_below(settings.seed, 7, place, 19));
-          targets[i] = (inputs[i] * 3 + 1) % 19;
-        }
-        tape.begin(micro);
-        window.backward(tape, gpt.loss(tape, inputs, targets));
-        ++out.micro_batches;
-      }
-      auto gradients = std::move(window).unscale().clip_norm(settings.clip);
-      out.losses.push_back(gradients.loss());
-      if (!optimizer.step(std::move(gradients), 3e-3F).applied) ++out.skipped;
-    }
-    out.hash = optimizer.weights_hash();
-    return out;
-  };
-  const hs::optim::AdamWOptions adamw{.beta2 = 0.99, .weight_decay = 0.1};
-  if (group == nullptr) {
-    return steps(AdamW<T>(parameters, adamw),
-                 hs::mixed::GradientAccumulator<T>(parameters, scaler));
-  }
-  dist::OneHost<AdamW<T>> optimizer(*group, parameters, adamw);
-  return steps(optimizer,
-               hs::mixed::GradientAccumulator<T>(parameters, &scaler, optimizer.ranks()));
+Settings on_one_host(Settings settings = {}) {
+  settings.one_host = true;
+  return settings;
 }
-template <class T>
-std::vector<Outcome> together(int n, const Settings& settings) {
-  std::vector<Outcome> outcomes(static_cast<std::size_t>(n));
-  ranks::run(n, Over::arena, [&](dist::Group& group) {
-    outcomes[static_cast<std::size_t>(group.rank())] = train<T>(settings, &group);
-  });
-  return outcomes;
-}
-template <class T>
-void expect_as_alone() {
-  const Outcome one = train<T>({}, nullptr);
-  EXPECT_EQ(one.skipped > 0, (std::is_same_v<T, hs::fp16>));
-  EXPECT_LT(one.skipped, 6);
-  EXPECT_EQ(one.micro_batches, 48);
+TEST(OneHost, TrainsToTheBitsOfOneProcessOnEveryNumberOfRanksInEveryFormat) {
   for (const int n : {1, 2, 4}) {
-    for (Outcome rank : together<T>(n, {})) {
-      EXPECT_EQ(rank.micro_batches * n, 48);
-      rank.micro_batches = 48;
-      EXPECT_EQ(rank, one) << n;
-    }
+    expect_as_alone<float>(n, Over::arena, on_one_host());
+    expect_as_alone<bf16>(n, Over::arena, on_one_host());
+    expect_as_alone<hs::fp16>(n, Over::arena, on_one_host());
   }
-  EXPECT_NE(together<T>(2, {.seed = 2})[1].hash, one.hash);
-  EXPECT_NE(together<T>(2, {.clip = 0.4F})[1].hash, one.hash);
-  EXPECT_NE(together<T>(2, {.dropout = 0.2F})[1].hash, one.hash);
+  EXPECT_GT(alone<hs::fp16>({}).skipped, 0);
 }
-TEST(OneHost, TrainsToTheBitsOfOneProcessInFloat) { expect_as_alone<float>(); }
-TEST(OneHost, TrainsToTheBitsOfOneProcessInBf16) { expect_as_alone<bf16>(); }
-TEST(OneHost, TrainsToTheBitsOfOneProcessInFp16WithTheSameStepsSkipped) {
-  expect_as_alone<hs::fp16>();
+TEST(OneHost, OfAnotherSeedClipOrDropoutIsAnotherRun) {
+  const auto one = alone<bf16>({});
+  for (const Settings& other :
+       {Settings{.seed = 2}, Settings{.clip = 0.4F}, Settings{.dropout = 0.2F}})
+    EXPECT_NE(together<bf16>(2, Over::arena, on_one_host(other))[1].hash, one.hash);
 }
 
-// --- Gradients that are written down.
+/// 4 + 1 + 1 + 3 + 10 blocks.
+const std::vector<std::int64_t> sizes{4096, 3, 1, 2500, 10'000};
+constexpr std::int64_t elements = 4096 + 3 + 1 + 2500 + 10'000;
 
-const std::vector<std::int64_t> sizes{10'000, 3, 4096, 1, 2500};
-constexpr std::int64_t elements = 10'000 + 3 + 4096 + 1 + 2500;
-
-template <class T>
-void add_tensors(hs::Parameters<T>& parameters) {
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    parameters.scope().add("p" + std::to_string(i), {sizes[i]}, hs::Role::weight,
-                           hs::Init::normal(1.0F));
-  }
-}
-/// One step; in its last micro-batch `last` is the last gradient of tensor 2.
+/// One step; in its last micro-batch `last` is the last gradient of the last parameter.
 template <class T>
 hs::optim::StepResult step(auto& optimizer, hs::mixed::GradientAccumulator<T>& accumulator,
                            int number, int micro_batches = 4, float last = 0.5F) {
   halfstep_tests::GivenTape tape;
-  auto window = accumulator.begin(
-      tape, number, {.micro_batches = micro_batches, .rows = 1, .targets_per_row = 1});
-  for (const auto micro : window) {
-    tape.begin(micro);
-    halfstep_tests::GivenLoss<float> loss{.sum = 1.0, .leaves = {}};
-    for (auto i = static_cast<std::uint32_t>(sizes.size()); i-- > 0;) {
-      std::vector<float> leaf;
-      for (std::int64_t e = 0; e < sizes[i]; ++e)
-        leaf.push_back(0.1F * static_cast<float>((e * 7 + micro.number * 3 + number) % 13) - 0.5F);
-      if (i == 2 && micro.number == micro_batches - 1) leaf.back() = last;
-      loss.leaves.push_back({{i}, leaf});
-    }
-    window.backward(tape, loss);
-  }
+  auto window = halfstep_tests::given_window(
+      tape, accumulator, number, micro_batches,
+      [&, others = halfstep_tests::gradients_of(number)](std::int64_t e, std::int64_t micro) {
+        return e == sizes.back() - 1 && micro == micro_batches - 1 ? last : others(e, micro);
+      });
   return optimizer.step(std::move(window).unscale().clip_norm(1.0F), 0.01F);
 }
-/// What each of n ranks makes of an optimizer over the tensors.
+/// What each of n ranks makes of an optimizer over the parameters.
 template <class Optimizer>
 void on_ranks(int n, auto body) {
   using T = typename Optimizer::Element;
   ranks::run(n, Over::arena, [&](dist::Group& group) {
-    hs::Runtime runtime({.threads = 1});
-    hs::Parameters<T> parameters(runtime);
-    add_tensors(parameters);
-    Optimizer optimizer(group, parameters);
-    hs::mixed::GradientAccumulator<T> accumulator(parameters, nullptr, optimizer.ranks());
-    body(group, runtime, parameters, optimizer, accumulator);
+    GivenStore<T> store(sizes);
+    Optimizer optimizer(group, store.parameters);
+    hs::mixed::GradientAccumulator<T> accumulator(store.parameters, nullptr, optimizer.ranks());
+    body(group, store.runtime, store.parameters, optimizer, accumulator);
   });
 }
 template <class T>
 std::uint64_t hash_of_two_steps_alone(auto make) {
-  hs::Runtime runtime({.threads = 1});
-  hs::Parameters<T> parameters(runtime);
-  add_tensors(parameters);
-  auto optimizer = make(parameters);
-  hs::mixed::GradientAccumulator<T> accumulator(parameters);
+  GivenStore<T> store(sizes);
+  auto optimizer = make(store.parameters);
+  hs::mixed::GradientAccumulator<T> accumulator(store.parameters);
   for (int i = 0; i < 2; ++i)
     step(optimizer, accumulator, i);
   return optimizer.weights_hash();
@@ -259,7 +168,7 @@ TEST(OneHost, SkipsAStepOnEveryRankAndNamesTheParameterWhoeverOwnsIt) {
           step(optimizer, accumulator, 0, 4, std::numeric_limits<float>::infinity());
       EXPECT_FALSE(result.applied);
       EXPECT_EQ(result.bad_values, 1);
-      EXPECT_EQ(result.first_bad, "p2");
+      EXPECT_EQ(result.first_bad, "e");
       EXPECT_EQ(static_cast<float>(parameters.values(hs::ParameterId{0})[0]), before);
       EXPECT_TRUE(step(optimizer, accumulator, 1).applied);
       EXPECT_NE(static_cast<float>(parameters.values(hs::ParameterId{0})[0]), before);
@@ -342,11 +251,9 @@ TEST(OneHost, GoesOnFromAnyCheckpointAndAnyRunFromIts) {
 
 TEST(OneHost, NeedsMemoryThatRanksShareAndHaveRoomIn) {
   const auto make = [](dist::Group& group) {
-    hs::Runtime runtime({.threads = 1});
-    hs::Parameters<bf16> parameters(runtime);
-    add_tensors(parameters);
-    Host optimizer(group, parameters);
-    hs::mixed::GradientAccumulator<bf16> accumulator(parameters, nullptr, optimizer.ranks());
+    GivenStore<bf16> store(sizes);
+    Host optimizer(group, store.parameters);
+    hs::mixed::GradientAccumulator<bf16> accumulator(store.parameters, nullptr, optimizer.ranks());
     step(optimizer, accumulator, 0);
   };
   ranks::run(2, Over::sockets,

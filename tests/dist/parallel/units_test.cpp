@@ -8,10 +8,10 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
+#include <cstring>
 #include <mutex>
-#include <new>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -32,44 +32,19 @@
 #include <halfstep/nn/segmented_gpt.hpp>
 #include <halfstep/optim/adamw.hpp>
 
+#include "allocations.hpp"
 #include "dist/ranks.hpp"
 
 namespace hs = halfstep;
 namespace dist = halfstep::dist;
 
 namespace {
-thread_local std::int64_t allocations = 0;  // of this rank
-}
-// g++ takes the pair below for a mismatch wherever it inlines one of the two.
-[[gnu::noinline]] void* operator new(std::size_t size) {
-  ++allocations;
-  if (void* const p = std::malloc(size)) return p;
-  throw std::bad_alloc();
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
-[[gnu::noinline]] void operator delete(void* p, std::size_t /*size*/) noexcept { std::free(p); }
-
-namespace {
+using halfstep_tests::allocations;
 using hs::bf16;
 using hs::core::Category;
 using ranks::Over;
 using Masters = hs::mixed::MasterWeights<hs::optim::AdamW, bf16>;
 
-TEST(UnitName, IsTheBlockOfALayerInABlockElseTheLayer) {
-  const auto name = [](const char* full) {
-    hs::tensor::ParameterInfo info;
-    info.name = full;
-    return std::string(hs::tensor::unit_name(info));
-  };
-  EXPECT_EQ(name("blocks.3.up.weight"), "blocks.3");
-  EXPECT_EQ(name("blocks.12.experts.4.weight"), "blocks.12");
-  EXPECT_EQ(name("encoder.blocks.0.norm1.gain"), "encoder.blocks.0");
-  EXPECT_EQ(name("tokens.table"), "tokens");
-  EXPECT_EQ(name("head.out.bias"), "head.out");
-  EXPECT_EQ(name("layers.0"), "layers");
-  EXPECT_EQ(name("l2.weight"), "l2");
-  EXPECT_EQ(name("w"), "w");
-}
 TEST(Units, AreRunsOfParametersAndGoWhenAnotherComesAndNobodyUsesThem) {
   hs::Runtime runtime({.threads = 1});
   hs::Parameters<float> parameters(runtime);
@@ -223,6 +198,13 @@ struct TwoUnits {
     return parameters;
   }
 };
+/// Waits for another rank as long as a test may take; says whether it came.
+bool comes(const auto& so) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (!so() && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::yield();
+  return so();
+}
 class Ahead : public testing::TestWithParam<Over> {};
 INSTANTIATE_TEST_SUITE_P(Transport, Ahead, testing::Values(Over::heap, Over::sockets),
                          [](const auto& made) { return std::string(to_string(made.param)); });
@@ -234,8 +216,9 @@ TEST_P(Ahead, AUnitThatFollowedBeforeIsThereWithoutWaitingForAnotherRank) {
     units.read(true, [] {});
     units.read(true, [&] {
       // Rank 1 stands still between a and b until rank 0 has b.
-      while (group.rank() == 1 && !has_all)
-        std::this_thread::yield();
+      if (group.rank() == 1) {
+        EXPECT_TRUE(comes([&] { return has_all.load(); }));
+      }
     });
     has_all = true;
     EXPECT_EQ(units.store.elements(), 4 * 3000);
@@ -248,8 +231,9 @@ TEST_P(Ahead, AUnitThatNothingIsKnownOfIsWaitedFor) {
                TwoUnits units(group);
                try {
                  units.read(true, [&] {
-                   while (group.rank() == 1 && late == 0)
-                     std::this_thread::yield();
+                   if (group.rank() == 1) {
+                     EXPECT_TRUE(comes([&] { return late > 0; }));
+                   }
                  });
                } catch (const hs::Error&) {
                  ++late;
@@ -276,7 +260,27 @@ TEST_P(Ahead, AnotherOrderThanBeforeGathersTheExpectedUnitForNothingOnce) {
   });
 }
 
-/// What a step of each rank took of the system, for eight of them.
+TEST(Gathered, AfterALoadThatChangesThePartOfOneRankAreTheNewValuesOnAll) {
+  struct Load {
+    void tensor(const hs::tensor::StateTensor& one) {
+      const float loaded = 42.0F;  // the first element, which rank 0 keeps
+      if (one.first == 0 && one.name == "a") std::memcpy(one.bytes.data(), &loaded, sizeof loaded);
+    }
+    void scalar(std::string_view /*name*/, std::int64_t& /*value*/) {}
+    void scalar(std::string_view /*name*/, double& /*value*/) {}
+  } load;
+  ranks::run(2, Over::heap,
+             [&](dist::Group& group) {
+               TwoUnits units(group);
+               units.parameters.use(units.store);
+               units.check(0);
+               units.parameters.visit_state(load);
+               EXPECT_EQ((hs::tensor::Acquired<float>(units.store, {0}).data()[0]), 42.0F);
+             },
+             {.timeout = std::chrono::milliseconds(2000)});
+}
+
+/// What each of eight steps took of the system, on the rank where it took most.
 struct Taken {
   std::int64_t allocations = 0, faults = 0;
 };
@@ -297,6 +301,7 @@ std::vector<Taken> steps(Over over) {
     hs::Tape tape(model.runtime);
     std::array<Taken, 8> own;
     for (std::size_t i = 0; i < own.size(); ++i) {
+      dist::barrier(group);  // allocations are counted of all ranks
       const Taken before{allocations, minor_faults()};
       step(model, tape, segmented, optimizer, accumulator, static_cast<int>(i), 8);
       own[i] = {allocations - before.allocations, minor_faults() - before.faults};

@@ -390,7 +390,7 @@ TEST(ZeroOnSharedMemory, KeepsOnOneHostOneStateAndACopyOfWhatIsNotSharded) {
 }
 
 TEST(Zero3, SendsWhatItGathersAndGradientsOfEveryRoundAndNoWeightsAtAStep) {
-  for (const int n : {1, 2, 3, 4}) {
+  for (const int n : {2, 3, 4}) {
     std::atomic<std::int64_t> all_sent{0};
     step_once<dist::Zero3<Masters<hs::bf16>>>(
         n, Over::sockets, {10'000, 3, 4096, 1, 2500}, 2,
@@ -403,7 +403,7 @@ TEST(Zero3, SendsWhatItGathersAndGradientsOfEveryRoundAndNoWeightsAtAStep) {
           const std::int64_t decision =
               others * (static_cast<std::int64_t>(sizeof(hs::mixed::Findings)) + 32) +
               8 * (19 - squares + others * squares);
-          EXPECT_EQ(static_cast<std::int64_t>(sent), n == 1 ? 0 : 2 * 4 * (all - shard) + decision);
+          EXPECT_EQ(static_cast<std::int64_t>(sent), 2 * 4 * (all - shard) + decision);
           const auto before = static_cast<std::int64_t>(group.traffic().bytes_sent);
           for (std::uint32_t i = 0; i < parameters.size(); ++i) {
             const hs::tensor::Acquired<hs::bf16> one(parameters.store(), {i});
@@ -418,6 +418,24 @@ TEST(Zero3, SendsWhatItGathersAndGradientsOfEveryRoundAndNoWeightsAtAStep) {
           all_sent += static_cast<std::int64_t>(group.traffic().bytes_sent) - before;
         });
     EXPECT_EQ(all_sent, 2 * (n - 1) * (10'000 + 3 + 4096 + 1 + 2500));
+  }
+}
+TEST(Zero3, ReadsTheWeightsWhereTheyLieInMemoryThatRanksShareAndOnOneRank) {
+  for (const int n : {1, 2, 4}) {
+    std::atomic<const void*> weights{nullptr};
+    step_once<dist::Zero3<Masters<hs::bf16>>>(
+        n, n == 1 ? Over::sockets : Over::arena, {10'000, 3, 4096, 1, 2500}, 2,
+        [&](dist::Group& group, hs::Runtime& runtime, auto& parameters, auto& optimizer,
+            std::uint64_t) {
+          const auto own = optimizer.shards().of(group.rank());
+          const hs::tensor::Acquired<hs::bf16> one(parameters.store(), {0});
+          const void* none = nullptr;
+          EXPECT_TRUE(weights.compare_exchange_strong(none, one.data()) || none == one.data());
+          EXPECT_EQ(optimizer.gathered(), 0);
+          EXPECT_EQ(runtime.ledger().peak(Category::weights), 2 * (own.end - own.begin));
+          for (const auto& moved : group.collectives())
+            EXPECT_NE(moved.name(), "all_gather BF16");
+        });
   }
 }
 TEST(Zero3, MayNotComeAfterTheBuffersAndHidesValuesThatAreNotHere) {

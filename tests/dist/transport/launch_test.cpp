@@ -288,7 +288,7 @@ TEST_P(TimingLaunch, AProgramThatAKilledRankHasLeftRunningHoldsNobodyUp) {
     code = dist::launch(options(2, GetParam()), [](const Rank& rank) {
       shift(rank.transport, 10);
       if (rank.transport.rank() == 1) {
-        if (std::system("sleep 20 > /dev/null 2>&1 &") != 0) throw std::logic_error("no shell");
+        if (std::system("sleep 5 > /dev/null 2>&1 &") != 0) throw std::logic_error("no shell");
         raise(SIGKILL);
       }
       shift(rank.transport, 10, 10);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -73,18 +74,19 @@ template <class V>
 inline void gather_losses(Group& group, std::vector<double>& losses, std::vector<double>& counts,
                           bool strided) {
   const std::size_t each = losses.size(), n = static_cast<std::size_t>(group.size());
-  for (std::vector<double>* const numbers : {&losses, &counts}) {
-    numbers->resize(each * n);
-    const std::span<double> all(*numbers);
-    const auto mine = all.subspan(each * static_cast<std::size_t>(group.rank()), each);
-    if (group.rank() > 0) std::copy_n(all.begin(), each, mine.begin());
-    gather_equal<double>(group, mine, all);
-    if (!strided) continue;
-    const auto bytes = group.workspace(std::ssize(all) * std::int64_t{sizeof(double)});
-    auto* const by_rank = reinterpret_cast<double*>(bytes.data());
-    std::copy(all.begin(), all.end(), by_rank);
-    for (std::size_t number = 0; number < all.size(); ++number)
-      all[number] = by_rank[number % n * each + number / n];
+  const auto bytes = group.workspace(static_cast<std::int64_t>(2 * each * n * sizeof(double)));
+  const std::span all(reinterpret_cast<double*>(bytes.data()), 2 * each * n);
+  const auto mine = all.subspan(2 * each * static_cast<std::size_t>(group.rank()), 2 * each);
+  std::copy_n(losses.begin(), each, mine.begin());
+  std::copy_n(counts.begin(), each, mine.begin() + static_cast<std::ptrdiff_t>(each));
+  gather_equal<double>(group, mine, all);
+  losses.resize(each * n);
+  counts.resize(each * n);
+  for (std::size_t number = 0; number < each * n; ++number) {
+    const std::size_t rank = strided ? number % n : number / each;
+    const std::size_t at = 2 * each * rank + (strided ? number / n : number % each);
+    losses[number] = all[at];
+    counts[number] = all[at + each];
   }
 }
 

@@ -72,12 +72,6 @@ struct Shown {
   void scalar(std::string_view /*name*/, double& /*value*/) {}
 };
 
-/// Whether such ranks keep one copy of the weights, in memory that they share.
-template <class Ranks, class T>
-inline constexpr bool shares_weights = requires(Group& group, Parameters<T>& parameters) {
-  Ranks::shared_weights(group, parameters);
-};
-
 /// Whether an optimizer holds its weights in floats: in masters, or as a store of floats does.
 template <class Inner>
 inline constexpr bool holds_floats = true;
@@ -89,7 +83,9 @@ inline constexpr bool holds_floats<Inner> = Inner::Formats::keep == mixed::Keep:
 
 /// `Inner` over this rank's shard of the parameters. `Ranks<T>`, made of (group, parameters,
 /// shards, bucket bytes), is the mixed::Processes that leaves the whole step's gradient of that
-/// shard here.
+/// shard here. It says in `shards_weights` whether a rank keeps that shard of the weights alone; if
+/// so, shared_weights(group, parameters) is where the shards of all ranks lie as one copy that all
+/// read, or empty.
 ///
 /// Clipping, skipping and the loss scale are those of the whole gradient, and so are the bits.
 /// Weights that are written or loaded into the store later are noticed as by MasterWeights, in each
@@ -170,16 +166,13 @@ class ShardedOptimizer {
   [[nodiscard]] const Ranks<T>& processes() const { return ranks_; }
 
  private:
-  /// Stage 3 keeps a shard of the weights too, so they are cut before they are laid out. So are
-  /// shared ones, of which each rank fills a shard.
+  /// Weights of which a rank keeps or fills a shard are cut before they are laid out.
   [[nodiscard]] static Parameters<T>& prepared(Group& group, Parameters<T>& parameters) {
-    if constexpr (detail::shares_weights<Ranks<T>, T>) {
+    if constexpr (Ranks<T>::shards_weights) {
       if (group.size() > 1) {
         parameters.shard(Shards(parameters, group.size(), grain).of(group.rank()),
                          Ranks<T>::shared_weights(group, parameters));
       }
-    } else if constexpr (Ranks<T>::shards_weights) {
-      parameters.shard(Shards(parameters, group.size(), grain).of(group.rank()));
     }
     parameters.lay_out();
     return parameters;
@@ -209,13 +202,11 @@ class ShardedOptimizer {
     const core::Range own = shards_.of(group_.rank());
     const auto all = parameters_.write_all();
     remember();
-    if constexpr (detail::shares_weights<Ranks<T>, T>) {
-      barrier(group_);
-      return;
+    if (parameters_.shared()) barrier(group_);
+    if constexpr (!Ranks<T>::shards_weights) {
+      all_gather<T>(group_, elements_of(std::span<const T>(all), own), all,
+                    shards_.counts_within({0, parameters_.count()}).span());
     }
-    if constexpr (Ranks<T>::shards_weights) return;
-    all_gather<T>(group_, elements_of(std::span<const T>(all), own), all,
-                  shards_.counts_within({0, parameters_.count()}));
   }
 
   [[nodiscard]] std::uint64_t hash_of_all(const detail::Shown& shown) {

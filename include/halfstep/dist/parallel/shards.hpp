@@ -26,7 +26,7 @@ namespace halfstep::inline HALFSTEP_CONFIG::dist {
 struct Counts {
   std::array<std::int64_t, max_ranks> each{};
   std::size_t ranks = 0;
-  operator std::span<const std::int64_t>() const { return std::span(each).first(ranks); }
+  [[nodiscard]] std::span<const std::int64_t> span() const { return std::span(each).first(ranks); }
 };
 
 /// What two ranges have in common; an empty part of the first if that is nothing.
@@ -96,7 +96,7 @@ template <class R>
                                             core::Range range) {
   const core::Range own = within(range, shards.of(group.rank()));
   const std::span<R> mine = elements_of(values, {own.begin - range.begin, own.end - range.begin});
-  reduce_scatter<R>(group, values, mine, shards.counts_within(range));
+  reduce_scatter<R>(group, values, mine, shards.counts_within(range).span());
   return mine;
 }
 

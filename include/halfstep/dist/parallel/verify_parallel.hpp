@@ -152,12 +152,12 @@ template <class T, class Build, class Loss>
     elements = parameters.count();
   }
   Verified verified;
-  const auto compare = [&](std::string_view name, auto run) {
+  const auto compare = [&](std::string_view name, auto run, std::int64_t common_bytes = 0) {
     std::mutex lock;
     VerifiedLayout& layout = verified.layouts.emplace_back(VerifiedLayout{std::string(name), ""});
     const ThreadsOptions threads{.ranks = options.ranks,
                                  .arena_bytes = OneHost<Optimizer>::arena_bytes(elements),
-                                 .common_bytes = OneHost<Optimizer>::common_bytes(elements),
+                                 .common_bytes = common_bytes,
                                  .wait = {.crowded = true}};
     run_threads(threads, [&](Transport& transport) {
       Runtime runtime({.threads = 1, .seed = options.seed});
@@ -197,11 +197,13 @@ template <class T, class Build, class Loss>
             Zero3<Optimizer> optimizer(group, parameters, options.adamw);
             return stage(optimizer, runtime, parameters, model);
           });
-  compare("one host",
-          [&](Group& group, Runtime& runtime, Parameters<T>& parameters, const auto& model) {
-            OneHost<Optimizer> optimizer(group, parameters, options.adamw);
-            return stage(optimizer, runtime, parameters, model);
-          });
+  compare(
+      "one host",
+      [&](Group& group, Runtime& runtime, Parameters<T>& parameters, const auto& model) {
+        OneHost<Optimizer> optimizer(group, parameters, options.adamw);
+        return stage(optimizer, runtime, parameters, model);
+      },
+      OneHost<Optimizer>::common_bytes(elements));
   return verified;
 }
 

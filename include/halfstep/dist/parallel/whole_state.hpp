@@ -101,8 +101,6 @@ class WholeState {
       fill.bytes[name].assign(first, first + static_cast<std::ptrdiff_t>(own_count(whole)));
     }
     part_.visit_state(fill);
-    // On every rank, also where the same values were there before.
-    if constexpr (requires { part_.store().restart(false); }) part_.store().restart(false);
     barrier(group_);  // ranks that share memory read what the others have filled
   }
   /// Gives the memory back.

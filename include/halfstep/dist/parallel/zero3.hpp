@@ -20,6 +20,7 @@
 #include <halfstep/dist/parallel/shards.hpp>
 #include <halfstep/dist/parallel/units.hpp>
 #include <halfstep/dist/parallel/zero2.hpp>
+#include <halfstep/dist/transport/shared_memory.hpp>
 #include <halfstep/tensor/arena.hpp>
 #include <halfstep/tensor/parameters.hpp>
 #include <halfstep/tensor/store.hpp>
@@ -31,9 +32,9 @@ namespace detail {
 /// Parameters out of the shards of all ranks, unit by unit as Units says. All ranks acquire the
 /// same ones in the same order: they run the same ops.
 ///
-/// Within a window, but for the first micro-batch of all, the unit that follows is known: once a unit is
-/// here the messages of the next are started, and move, as far as they can without waiting, at
-/// every acquire. So a rank waits for the others only where they are more than a unit behind, or
+/// Within a window, but for the first micro-batch of all, the unit that follows is known: once a
+/// unit is here the messages of the next are started, and move, as far as they can without waiting,
+/// at every acquire. So a rank waits for the others only where they are more than a unit behind, or
 /// where a unit is more than the transport takes between two acquires (128 to 200 KiB for each
 /// peer). Copying the bytes costs what it did: there is no thread that would do it meanwhile.
 template <class T>
@@ -113,7 +114,8 @@ class GatheringStore final : public tensor::Store<T> {
     elements_ += elements;
     or_drop([&] {
       start_all_gather<T>(group_, one.kept,
-                          std::span<T>(data(unit), static_cast<std::size_t>(elements)), one.counts);
+                          std::span<T>(data(unit), static_cast<std::size_t>(elements)),
+                          one.counts.span());
     });
   }
   void finish() {
@@ -157,12 +159,18 @@ template <class T>
 class ShardedWeights final : public ReducedEachMicroBatch<T> {
  public:
   static constexpr bool shards_weights = true;
+  [[nodiscard]] static std::span<T> shared_weights(Group& group, Parameters<T>& parameters) {
+    SharedMemory* const shared = group.transport().shared();
+    const std::int64_t n = parameters.count();
+    if (shared == nullptr || !shared->has_common_room<T>(n)) return {};
+    return shared->allocate_common<T>(n);
+  }
   ShardedWeights(Group& group, Parameters<T>& parameters, const Shards& shards,
                  std::int64_t bucket_bytes)
       : ReducedEachMicroBatch<T>(group, parameters, shards, bucket_bytes),
         parameters_(parameters),
         store_(group, parameters, shards) {
-    parameters.use(store_);
+    if (parameters.sharded() && !parameters.shared()) parameters.use(store_);
   }
   ~ShardedWeights() override { parameters_.use_resident(); }
   [[nodiscard]] const GatheringStore<T>& store() const { return store_; }
@@ -185,7 +193,13 @@ class ShardedWeights final : public ReducedEachMicroBatch<T> {
 /// not recomputed, or one block a segment, about twice. A micro-batch that reads units in another
 /// order than the one before has also gathered the one that was expected, once.
 ///
-/// All ranks run the same ops, in evaluation and sampling too, and load weights through WholeState.
+/// In shared memory with room for them in common (as OneHost::common_bytes says) the weights are
+/// one copy, of which each rank keeps, counts and updates its shard and reads the rest where it
+/// lies: nothing is gathered. Nor is it in a group of one.
+///
+/// All ranks run the same ops, in evaluation and sampling too. To load weights all of them visit
+/// the store's state, each its part, through WholeState or by themselves and then meet at a
+/// barrier.
 template <class Inner>
 class Zero3 : public ShardedOptimizer<detail::ShardedWeights, Inner> {
  public:

@@ -84,6 +84,11 @@ class SharedMemory final : public Transport {
     return core::round_up(n * std::int64_t{sizeof(T)}, detail::line_pair) <=
            std::ssize(segment_.arena(rank_)) - used_;
   }
+  template <class T>
+  [[nodiscard]] bool has_common_room(std::int64_t n) const {
+    return core::round_up(n * std::int64_t{sizeof(T)}, detail::line_pair) <=
+           std::ssize(segment_.common()) - common_used_;
+  }
 
   // The second tier, for collectives. An operation is: post; one or more meetings, between which
   // the ranks touch each other's memory by an agreed plan.
