@@ -2,9 +2,13 @@
 #include <halfstep/numeric/normal.hpp>
 
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include <gtest/gtest.h>
+
+#include <halfstep/core/isa.hpp>
 
 namespace numeric = halfstep::numeric;
 
@@ -48,6 +52,19 @@ TEST(Normal, IsAFunctionOfSeedStreamAndElement) {
   EXPECT_NE(numeric::normal(1, 2, 3), numeric::normal(2, 2, 3));
   EXPECT_NE(numeric::normal(1, 2, 3), numeric::normal(1, 3, 3));
   EXPECT_NE(numeric::normal(1, 2, 3), numeric::normal(1, 2, 2));
+}
+
+TEST(Normal, FillsArraysWithTheBitsOfEachDrawOnEveryPathFromAnyElementOn) {
+  for (const auto isa : halfstep::core::available_isas()) {
+    for (const std::uint64_t first :
+         {std::uint64_t{0}, std::uint64_t{7}, ~std::uint64_t{0} - 5000}) {
+      std::vector<float> out(1001);
+      numeric::fill_normal(isa, 5, 6, first, out);
+      for (std::size_t i = 0; i < out.size(); ++i)
+        ASSERT_EQ(out[i], numeric::normal(5, 6, first + i))
+            << to_string(isa) << ' ' << first << ' ' << i;
+    }
+  }
 }
 
 // The definition once more, with libm in long double.

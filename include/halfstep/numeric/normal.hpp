@@ -5,10 +5,14 @@
 
 #include <array>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include <halfstep/core/config.hpp>
+#include <halfstep/core/isa.hpp>
 #include <halfstep/core/random.hpp>
+#include <halfstep/core/target.hpp>
 #include <halfstep/numeric/elementary_double.hpp>
 
 namespace halfstep::inline HALFSTEP_CONFIG::numeric {
@@ -37,6 +41,34 @@ namespace halfstep::inline HALFSTEP_CONFIG::numeric {
 /// One of them: elements 2i and 2i + 1 are pair i.
 [[nodiscard]] inline float normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t element) {
   return normal_pair(seed, stream, element / 2)[element % 2];
+}
+
+namespace detail {
+
+inline void fill_normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t first,
+                        std::span<float> out) {
+  std::array<float, 2> pair{};
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::uint64_t element = first + i;
+    if (i == 0 || element % 2 == 0) pair = normal_pair(seed, stream, element / 2);
+    out[i] = pair[element % 2];
+  }
+}
+/// The same with all that it calls compiled into it, so that fma is an instruction and no call.
+/// Barriers keep every other product and sum apart there too (core/fma.hpp).
+__attribute__((target(HALFSTEP_ISA_AVX2), flatten)) HALFSTEP_NOINLINE inline void fill_normal_avx2(
+    std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::span<float> out) {
+  fill_normal(seed, stream, first, out);
+}
+
+}  // namespace detail
+
+/// out[i] = normal(seed, stream, first + i). On every path but the portable one a draw costs half
+/// as much where g++ compiles it (38 ns here; clang does not inline that deep).
+inline void fill_normal(core::Isa isa, std::uint64_t seed, std::uint64_t stream,
+                        std::uint64_t first, std::span<float> out) {
+  (isa == core::Isa::portable ? detail::fill_normal : detail::fill_normal_avx2)(seed, stream, first,
+                                                                                out);
 }
 
 }  // namespace halfstep::inline HALFSTEP_CONFIG::numeric

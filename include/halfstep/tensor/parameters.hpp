@@ -328,14 +328,18 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
     const std::uint64_t stream = core::stream(info.name, "init");
     runtime_.compute().parallel(
         info.elements, 4096, [&](std::int64_t begin, std::int64_t end, int) {
-          std::array<float, 2> draws{};
-          for (std::int64_t i = begin; i < end; ++i) {
-            const auto element = static_cast<std::uint64_t>(info.first + i);
-            if (info.init.deviation != 0.0F && (i == begin || element % 2 == 0)) {
-              draws = numeric::normal_pair(runtime_.seed(), stream, element / 2);
+          std::array<float, 256> draws{};
+          for (std::int64_t i = begin; i < end; i += std::ssize(draws)) {
+            const auto some = std::span(draws).first(
+                static_cast<std::size_t>(std::min(std::ssize(draws), end - i)));
+            if (info.init.deviation != 0.0F) {
+              numeric::fill_normal(runtime_.isa(), runtime_.seed(), stream,
+                                   static_cast<std::uint64_t>(info.first + i), some);
             }
-            out[i] = static_cast<Out>(info.init.mean +
-                                      core::rounded(info.init.deviation * draws[element % 2]));
+            for (std::size_t k = 0; k < some.size(); ++k) {
+              out[i + static_cast<std::int64_t>(k)] =
+                  static_cast<Out>(info.init.mean + core::rounded(info.init.deviation * some[k]));
+            }
           }
         });
   }

@@ -24,8 +24,9 @@
 
 namespace halfstep::inline HALFSTEP_CONFIG::train {
 
-/// The processes that share an evaluation. Each computes every n-th batch, and all as many of them
-/// (the last ones twice), so that weights may be gathered for them; all have the same result.
+/// The processes that share an evaluation. Each computes every n-th batch, and all have the result.
+/// One that has none left computes the last one once more, for nothing: so that all of them run the
+/// model as often, and weights can be gathered for it.
 struct EvaluateShare {
   int rank = 0, ranks = 1;
   /// Makes of each number the sum of those that the processes have; called once, by all.
@@ -70,7 +71,7 @@ template <class A>
 struct EvaluationBatch {
   std::size_t first, rows;  ///< windows
 };
-/// Windows of one length, one after the other.
+/// Batches of up to `rows` windows of one length.
 [[nodiscard]] inline std::vector<EvaluationBatch> batches_of(std::span<const data::Window> windows,
                                                              std::size_t rows) {
   std::vector<EvaluationBatch> batches;
