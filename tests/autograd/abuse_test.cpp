@@ -319,7 +319,7 @@ TEST(Abuse, OldHandlesAreAnErrorWhateverWasDoneSince) {
     if (!swept && chance(3))
       handles.push_back({hs::constant<float>(tape, {rows, width}, data), pass});
     if (handles.empty()) continue;
-    const auto& known = handles[random() % handles.size()];
+    const Known known = handles[random() % handles.size()];
     const bool good = known.pass == pass && !swept;
     try {
       const auto made = chance(2) ? hs::checkpoint(layer, known.v) : known.v + known.v;
