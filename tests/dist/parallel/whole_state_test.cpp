@@ -220,34 +220,6 @@ TEST(WholeStateOf, RanksThatDoNotHoldEachElementOnceNamesTheTensor) {
             "WholeState: 'half' is F32 [1, 2] on rank 1, but F32 [2] before. Do all ranks have the "
             "same model?");
 }
-/// Where the tensor lies.
-struct Where {
-  const std::byte* at = nullptr;
-  void tensor(const hs::tensor::StateTensor& one) { at = one.bytes.data(); }
-  void scalar(std::string_view /*name*/, auto& /*value*/) {}
-};
-// On rank 0; the others keep nothing.
-TEST(WholeStateOf, RanksIsCountedWhereItIsACopyAndIsNoneWhereRankZeroHoldsAll) {
-  ranks::run(2, ranks::Over::heap, [&](dist::Group& group) {
-    for (const bool sharded : {false, true}) {
-      Shown part{.first = sharded ? group.rank() : 0, .bytes = sharded ? 4U : 8U};
-      dist::WholeState whole(group, part);
-      const std::int64_t before = group.ledger().live();
-      group.ledger().restart_peaks();
-      whole.gather();
-      const std::int64_t copy = sharded ? 8 : 0;
-      EXPECT_EQ(group.ledger().live() - before, group.rank() == 0 ? copy : 0);
-      EXPECT_EQ(group.ledger().peak() - before, copy) << "on its way";
-      if (group.rank() == 0) {
-        Where where;
-        whole.visit_state(where);
-        EXPECT_EQ(where.at == std::as_bytes(std::span(part.values)).data(), !sharded);
-      }
-      whole.drop();
-      EXPECT_EQ(group.ledger().live(), before);
-    }
-  });
-}
 TEST(WholeStateOf, RanksIsThereBetweenGatherAndDropOnRankZero) {
   ranks::run(2, ranks::Over::heap, [&](dist::Group& group) {
     Shown part{.first = group.rank(), .bytes = 4};

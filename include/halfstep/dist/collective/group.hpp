@@ -17,7 +17,6 @@
 #include <halfstep/core/compute.hpp>
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
-#include <halfstep/core/ledger.hpp>
 #include <halfstep/core/pool.hpp>
 #include <halfstep/core/runtime.hpp>
 #include <halfstep/core/strict_math.hpp>
@@ -62,7 +61,7 @@ struct CollectiveTraffic {
 class Group {
  public:
   Group(Transport& transport, Runtime& runtime)
-      : transport_(transport), compute_(runtime.compute()), ledger_(runtime.ledger()) {}
+      : transport_(transport), compute_(runtime.compute()) {}
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
@@ -70,8 +69,6 @@ class Group {
   [[nodiscard]] int size() const { return transport_.size(); }
   [[nodiscard]] Transport& transport() const { return transport_; }
   [[nodiscard]] const core::Compute& compute() const { return compute_; }
-  /// The account of what is taken beside the buffers that collectives are given.
-  [[nodiscard]] core::Ledger& ledger() const { return ledger_; }
   [[nodiscard]] const Traffic& traffic() const { return transport_.traffic(); }
   /// The same of this group alone, for each collective, in the order of their first calls.
   [[nodiscard]] std::span<const CollectiveTraffic> collectives() const { return collectives_; }
@@ -136,7 +133,6 @@ class Group {
 
   Transport& transport_;
   core::Compute compute_;
-  core::Ledger& ledger_;
   core::AlignedBuffer workspace_;
   std::vector<CollectiveTraffic> collectives_;
 };

@@ -21,13 +21,11 @@
 #include <halfstep/core/assert.hpp>
 #include <halfstep/core/config.hpp>
 #include <halfstep/core/error.hpp>
-#include <halfstep/core/ledger.hpp>
 #include <halfstep/core/strict_math.hpp>
 #include <halfstep/dist/collective/gather.hpp>
 #include <halfstep/dist/collective/group.hpp>
 #include <halfstep/dist/parallel/agreement.hpp>
 #include <halfstep/numeric/dtype.hpp>
-#include <halfstep/tensor/memory.hpp>
 #include <halfstep/tensor/shape.hpp>
 #include <halfstep/tensor/state.hpp>
 
@@ -44,10 +42,9 @@ namespace halfstep::inline HALFSTEP_CONFIG::dist {
 /// from rank 0, and given to all; of scalars every rank has to have as many, in one order. Group
 /// and part must outlive it.
 ///
-/// Memory between gather and drop, in the group's ledger, as workspace: on rank 0 the tensors that
-/// it holds in part only; one that it holds whole is shown where it lies, so the part stays as it
-/// is until drop. While tensors travel, one of the largest on the others, and in scatter a copy of
-/// what each holds, which is not counted. In a group of one: nothing, the part is visited itself.
+/// Memory between gather and drop: a copy of the whole state on rank 0; while tensors travel, one
+/// of the largest on the others, and in scatter a copy of what each holds. In a group of one:
+/// nothing, the part is visited itself.
 template <class Part>
 class WholeState {
  public:
@@ -68,18 +65,15 @@ class WholeState {
     for (auto& [name, whole] : tensors_) {
       const auto n =
           static_cast<std::size_t>(whole.shape.elements()) * numeric::size_of(whole.dtype);
-      const std::span<std::byte> mine =
-          look.bytes.contains(name) ? look.bytes.at(name) : std::span<std::byte>();
+      const std::span<const std::byte> mine =
+          look.bytes.contains(name) ? look.bytes.at(name) : std::span<const std::byte>();
       if (whole.counts.front() == static_cast<std::int64_t>(n)) {  // rank 0 needs nobody else's
-        if (group_.rank() == 0) whole.bytes = mine;
+        if (group_.rank() == 0) whole.bytes.assign(mine.begin(), mine.end());
         continue;
       }
-      tensor::Memory<std::byte> all(group_.ledger(), core::Category::workspace,
-                                    static_cast<std::int64_t>(n));
-      all_gather<std::byte>(group_, mine, all.span(), whole.counts);
-      if (group_.rank() != 0) continue;
-      whole.bytes = all.span();
-      whole.gathered = std::move(all);
+      std::vector<std::byte> all(n);
+      all_gather<std::byte>(group_, mine, all, whole.counts);
+      if (group_.rank() == 0) whole.bytes = std::move(all);
     }
   }
   /// After gather: makes the state that rank 0 has here, loaded since perhaps, that of all ranks.
@@ -93,7 +87,7 @@ class WholeState {
     Fill fill{*this, {}, 0, 0};
     std::vector<std::byte> all;
     for (auto& [name, whole] : tensors_) {
-      all.assign(whole.bytes.begin(), whole.bytes.end());
+      all = whole.bytes;
       all.resize(static_cast<std::size_t>(whole.shape.elements()) * numeric::size_of(whole.dtype));
       broadcast(group_, std::span(all), 0);
       HALFSTEP_ASSERT(whole.first + own_count(whole) <= std::ssize(all));
@@ -150,8 +144,7 @@ class WholeState {
     std::int64_t held = 0;             // bytes of all ranks
     bool in_order = true;              // each rank's begin where those of the ranks before end
     std::vector<std::int64_t> counts;  // bytes of each rank
-    std::span<std::byte> bytes;        // on rank 0: of the part, or of what was gathered
-    tensor::Memory<std::byte> gathered;
+    std::vector<std::byte> bytes;      // on rank 0
   };
   /// A line of the table that ranks send each other; the name follows it.
   struct Line {
@@ -165,7 +158,7 @@ class WholeState {
   struct Look {
     WholeState& owner;
     std::vector<std::byte> table;
-    std::map<std::string, std::span<std::byte>, std::less<>> bytes;
+    std::map<std::string, std::span<const std::byte>, std::less<>> bytes;
 
     void tensor(const tensor::StateTensor& one) {
       const auto size = static_cast<std::int64_t>(numeric::size_of(one.dtype));
