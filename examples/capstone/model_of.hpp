@@ -316,8 +316,8 @@ template <class T>
 SharedBytes shared_bytes(const Options& options, std::int64_t parameters) {
   using Host = hs::dist::OneHost<typename Trainer<T>::Whole>;
   if (options.ranks == 1) return {};
-  // Data parallel ranks too sum up gradients where they lie; ZeRO 3 too keeps one copy of the
-  // weights.
+  // Plain data parallelism also sums gradients in shared memory; ZeRO 3 also keeps one copy of the
+  // weights there.
   return {options.zero <= 1 ? Host::arena_bytes(parameters) : 0,
           options.zero == 1 || options.zero == 3 ? Host::common_bytes(parameters) : 0};
 }
@@ -465,7 +465,7 @@ Trained train_model(const Options& options, hs::Runtime& runtime, hs::dist::Grou
   // Rank 0 writes it. The others are asked before each token whether to stop, so that none waits
   // for longer than one takes; where no rank has whole weights, they gather them with it.
   constexpr int length = 300;
-  if (first || options.zero == 3) {
+  if (first || (parameters.sharded() && !parameters.shared())) {
     result.sample =
         hs::train::sample(gpt, tape, text.tokenizer(), "",
                           {.length = length, .seed = options.seed, .should_stop = should_stop});

@@ -568,6 +568,7 @@ ReadOptions resolve_read(std::span<const Given> flags, std::span<const Field<Rea
   }
   require(options.batch >= 1, "batch", options.batch, "at least 1");
   require(options.tokens >= 0, "tokens", options.tokens, "0 or more");
+  require(options.eval_stride >= 0, "eval-stride", options.eval_stride, "0 to the run's context");
   require(options.top_k >= 0, "top-k", options.top_k, "0 or more");
   require(options.top_p > 0.0 && options.top_p <= 1.0, "top-p", options.top_p, "a share in (0, 1]");
   require(options.temperature >= 0.0F && options.temperature < 1e30F, "temperature",

@@ -48,6 +48,11 @@ void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), s
 
 void evaluate(const ReadOptions& read) {
   const Run run = open_run(read.out, read.average);
+  if (read.eval_stride > run.options.context) {
+    core::fail<halfstep::OptionError>("--eval-stride is ", read.eval_stride,
+                                      ", but the context of the run in '", read.out, "' is ",
+                                      run.options.context, "; wanted no more.");
+  }
   halfstep::Runtime runtime({.threads = read.threads, .seed = run.options.seed});
   std::vector<std::int32_t> tokens;
   std::string what;

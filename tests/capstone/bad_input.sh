@@ -73,10 +73,10 @@ case $case in
     pipe=$work/pipe
     mkfifo "$pipe"
     for ranks in 1 2; do
-      refuses 2 "pipe' is a pipe, no regular file" "to a file" -- $(train "$out") --data "$pipe" \
+      refuses 2 "pipe' is a pipe, not a regular file" "to a file" -- $(train "$out") --data "$pipe" \
         --ranks $ranks --accumulate 2
     done
-    refuses 2 "'/dev/zero' is a device, no regular file" -- $(train "$out") --data /dev/zero
+    refuses 2 "'/dev/zero' is a device, not a regular file" -- $(train "$out") --data /dev/zero
     refuses 2 "is a directory. Name a file in it." -- $(train "$out") --data "$work"
     refuses 2 "pipe' is a pipe" -- $(train "$out") --config "$pipe"
     for tokens in llmc uint16 uint32; do
@@ -252,8 +252,7 @@ case $case in
     ;;
   two_runs)
     # One run at work in runs/a; a second one may not write there, and when the first fails, what
-    # has
-    # come to runs/ since stays.
+    # has come to runs/ since stays.
     "$capstone" $(train "$work/runs/a") --steps 3000 > /dev/null 2> "$work/first" &
     run=$!
     while [ ! -e "$work/runs/a/checkpoints/metrics.jsonl" ] && kill -0 $run 2> /dev/null; do :; done

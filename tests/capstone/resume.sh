@@ -1,8 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # resume.sh CASE CAPSTONE SHIM [TIMES]: runs of the program that are killed, stopped or run out of
-# disk,
-# and go on. What they must end with is the run that nothing disturbed: its losses, its weights.
+# disk, and go on. What they must end with is the run that nothing disturbed: its losses, its weights.
 set -u
 case=$1
 capstone=$2
@@ -25,9 +24,8 @@ awk 'BEGIN {
 }' > "$work/text.txt"
 
 # What a run can lose is in it: dropout, two micro-batches a window, skipped updates and a moving
-# loss
-# scale in fp16, a rate that falls on a plateau, the best evaluation, patience, an average of the
-# weights.
+# loss scale in fp16, a rate that falls on a plateau, the best evaluation, patience, an average of
+# the weights.
 steps=40
 every=5
 keep=2
@@ -118,8 +116,7 @@ stopped_once() {
 }
 
 # faults MODE CALL FORMAT: lets the 1st, 2nd, … such call of a save fail, or kills the process in
-# it,
-# until a run meets none.
+# it, until a run meets none.
 faults() {
   n=1
   while :; do

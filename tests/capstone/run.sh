@@ -296,8 +296,7 @@ $(value high fp16_at_scale_1) at 1"
     [ "$(value megatron skipped_steps)" -eq $(($(value pytorch skipped_steps) + 1)) ] ||
       fail "skipped $(value megatron skipped_steps) and $(value pytorch skipped_steps)"
     # A run that ends at the floor of its policy says so, is no success, and keeps what it has: 2^30
-    # and
-    # 2^29 overflow, after one that is forgiven, and at 2^28 it ends.
+    # and 2^29 overflow, after one that is forgiven, and at 2^28 it ends.
     "$capstone" train --out "$work/floor" --preset hash --data "$work/text.txt" --format fp16 \
       --loss-scale deepspeed:1073741824:268435456 > "$work/floor.log" 2>&1
     [ $? -eq 1 ] || fail "exit code at the floor: $(cat "$work/floor.log")"
@@ -355,8 +354,7 @@ $(value high fp16_at_scale_1) at 1"
       same none segments:4
       [ "$(value none replayed_ops)" -eq 0 ] || fail "replayed without segments"
       # A block is 12 ops with dropout; a second run of a segment leaves out its last four: nothing
-      # reads
-      # them but the GELU. Two segments run two blocks again, four run three.
+      # reads them but the GELU. Two segments run two blocks again, four run three.
       two=$(value segments:2 replayed_ops)
       four=$(value segments:4 replayed_ops)
       [ $two -eq $((50 * (2 * 12 - 4))) ] && [ $four -eq $((50 * 3 * (12 - 4))) ] ||

@@ -5,36 +5,13 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <cstdlib>
-#include <new>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
-#if defined(__has_feature)
-#define SANITIZED (__has_feature(address_sanitizer) || __has_feature(thread_sanitizer))
-#elif defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#else
-#define SANITIZED 0
-#endif
-
-#if !SANITIZED  // which have their own operator new
-namespace {
-std::atomic<long> allocations{0};
-}
-// Counts what the C++ of this program allocates, on all threads.
-void* operator new(std::size_t bytes) {
-  ++allocations;
-  void* const memory = std::malloc(bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-#endif
+#include "allocations.hpp"
 
 namespace {
 using namespace halfstep::core;
@@ -77,7 +54,7 @@ TEST(Compute, ASmallNestedLoopKeepsTheWorkersNumber) {
     compute.parallel(1, 1, [&](auto, auto, int inner) { EXPECT_EQ(inner, outer); });
   });
 }
-#if !SANITIZED
+#if COUNTS_ALLOCATIONS
 TEST(Compute, AllocatesNothing) {
   ThreadPool pool(3);
   const Compute compute{.pool = &pool};
@@ -86,13 +63,13 @@ TEST(Compute, AllocatesNothing) {
     for (; begin < end; ++begin)
       sums[worker] += begin;
   };
-  const long before = allocations;
+  const std::int64_t before = halfstep_tests::allocations;
   for (int i = 0; i < 100; ++i)
     compute.parallel(1000, 1, body);
-  EXPECT_EQ(allocations, before);
+  EXPECT_EQ(halfstep_tests::allocations, before);
   EXPECT_EQ(sums[0] + sums[1] + sums[2], 100 * 999 * 500);
   ::operator delete(::operator new(8));
-  EXPECT_EQ(allocations, before + 1);  // the count counts
+  EXPECT_EQ(halfstep_tests::allocations, before + 1);  // the count counts
 }
 #endif
 TEST(Compute, PassesAnExceptionOn) {

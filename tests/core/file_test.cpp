@@ -74,10 +74,10 @@ TEST_F(File, APipeThatNobodyWritesToAndADeviceThatNeverEndsAreRefusedAtOnce) {
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   ::alarm(20);  // a reader that waits for either ends here
   EXPECT_NE(message<FileError>([&] { (void)core::read_whole_file(path("pipe")); })
-                .find("pipe' is a pipe, no regular file. Write what it gives to a file"),
+                .find("pipe' is a pipe, not a regular file. Write what it gives to a file"),
             std::string::npos);
   EXPECT_NE(message<FileError>([&] { (void)core::read_whole_file("/dev/zero"); })
-                .find("'/dev/zero' is a device, no regular file."),
+                .find("'/dev/zero' is a device, not a regular file."),
             std::string::npos);
   EXPECT_NE(message<FileError>([&] { const core::InputFile file("Reader", path("pipe")); })
                 .find("Reader: '" + path("pipe")),

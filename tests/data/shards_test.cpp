@@ -181,7 +181,7 @@ TEST_F(ShardFiles, ThatCannotBeUsedAreNamedWithWhatIsWrong) {
   EXPECT_THAT(says(file("empty", "")), HasSubstr("empty' is empty"));
   EXPECT_THAT(says(at("nowhere")), HasSubstr("Is the path right?"));
   EXPECT_THAT(says(folder), HasSubstr("is a directory. Name a file in it."));
-  EXPECT_THAT(says("/dev/null"), HasSubstr("is a device, no regular file"));
+  EXPECT_THAT(says("/dev/null"), HasSubstr("is a device, not a regular file"));
   EXPECT_THAT(says(at("good"), {.vocabulary = 77}),
               HasSubstr("good', token 77 at byte 1178 is 77, but the vocabulary is 77"));
   EXPECT_THAT(says(at("good"), {.vocabulary = 119547}),

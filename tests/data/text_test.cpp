@@ -196,6 +196,7 @@ TEST(Text, WindowsThatOverlapStillPredictEachTokenOnceAndKnowWhatTheWindowBefore
           ASSERT_EQ(window.seen, static_cast<std::size_t>(start == 0 ? 0 : length - stride));
           ASSERT_LT(window.seen, window.targets.size());
           ASSERT_EQ(window.targets[window.seen], next);
+          ASSERT_EQ(window.fresh().front(), next);
           next = window.targets.back() + 1;
           start += stride;
         }
@@ -203,9 +204,13 @@ TEST(Text, WindowsThatOverlapStillPredictEachTokenOnceAndKnowWhatTheWindowBefore
       }
     }
   }
+}
+
+TEST(Text, WindowsRefuseALengthOrAStrideOutOfRange) {
   EXPECT_TRUE(data::windows_of({}, 4).empty());
   EXPECT_SAYS(message<OptionError>([] { (void)data::windows_of({}, 0); }), "length is 0");
-  EXPECT_SAYS(message<OptionError>([] { (void)data::windows_of({}, 4, 5); }), "windows of 4 tokens begin 5 apart");
+  EXPECT_SAYS(message<OptionError>([] { (void)data::windows_of({}, 4, 5); }),
+              "windows of 4 tokens begin 5 apart");
   EXPECT_SAYS(message<OptionError>([] { (void)data::windows_of({}, 4, -1); }), "begin -1 apart");
 }
 

@@ -207,7 +207,7 @@ TYPED_TEST(Attention, EveryPathAndThreadCountGivesTheBitsOfThePlainLoop) {
   }
 }
 
-TYPED_TEST(Attention, OfTheLastTokensIsThatOfThePlainLoopWhateverStandsAfterThem) {
+TYPED_TEST(Attention, OfTheLastTokensIsThatOfThePlainLoopHoweverManyTheyAre) {
   using E = TypeParam;
   for (const AttentionShape& s : {AttentionShape{1, 1, 1, 1}, AttentionShape{2, 67, 3, 5},
                                   AttentionShape{1, 131, 2, 17}, AttentionShape{1, 64, 1, 33},

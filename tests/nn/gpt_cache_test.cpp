@@ -116,7 +116,7 @@ TEST(GptCache, OfSeveralTokensAtATimeComputesTheLogitsOfTheLastAlone) {
 }
 
 // A layer's products, of 130 rows: queries, keys with values, out, up, down; and the head.
-TEST(GptCache, APromptGoesThroughTheBlocksManyTokensAtATimeAndItsKeysAndValuesStay) {
+TEST(GptCache, KeepsKeysAndValuesAloneAndReadsAPrompt64TokensAtATime) {
   hs::Runtime runtime({.threads = 1});
   hs::Parameters<float> parameters(runtime);
   const hs::nn::Gpt<float> gpt(

@@ -88,10 +88,13 @@ std::int32_t drawn_of_all_sorted(const std::vector<float>& logits,
                             double{options.temperature});
   };
   double all = 0.0, sum = 0.0, total = 0.0;
-  for (const std::size_t i : order) all += weight(i);
   std::vector<double> weights(n);
+  for (const std::size_t i : order) weights[i] = weight(i);
+  for (const double w : weights) all += w;
+  const double wanted = hs::core::rounded(options.top_p * all);
+  std::fill(weights.begin(), weights.end(), 0.0);
   for (const std::size_t i : order) {
-    if (i != order[0] && sum >= options.top_p * all) break;
+    if (i != order[0] && sum >= wanted) break;
     weights[i] = weight(i);
     sum += weights[i];
   }

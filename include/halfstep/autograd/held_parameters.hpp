@@ -18,7 +18,8 @@ namespace halfstep::inline HALFSTEP_CONFIG::autograd {
 /// destroyed: so a store sees one hold of each, whatever the op does, and a dry run the same ones.
 class HeldParameters {
  public:
-  /// In `instead`, if it is given, and not in the store of each parameter; null there: nowhere.
+  /// Holds in `instead`, if given; null: holds nothing, as a dry run does. Not given: in each
+  /// parameter's own store.
   HeldParameters(const Graph& graph, Range range, std::uint32_t which,
                  std::optional<tensor::AnyStore*> instead)
       : HeldParameters(graph, range.first, which, instead) {

@@ -51,11 +51,12 @@ struct Compute {
   }
 
   /// As parallel, but ranges are taken as workers come for them, so that a worker whose core is
-  /// shared or throttled gets less and the others do not wait for it: rounds of as many equal ranges
-  /// as there are workers, each round half of what is left, the last one all of it, when halves are
-  /// below `grain`. A body may be called several times on one worker, and which ranges that gets
-  /// depends on the moment: no result may, as none may depend on the number of threads. For work of
-  /// microseconds an item whose ranges cost little to begin; 50 ns a range.
+  /// shared or throttled gets less and the others do not wait for it: rounds of as many equal
+  /// ranges as there are workers, each round half of what is left; once a worker's part of that
+  /// would be below `grain`, the last round is all of it. A body may be called several times on one
+  /// worker, and which ranges that gets depends on the moment: no result may, as none may depend on
+  /// the number of threads. For work of microseconds an item whose ranges cost little to begin; 50
+  /// ns a range.
   template <class Body>
   void share(std::int64_t count, std::int64_t grain, Body&& body) const {
     grain = std::max<std::int64_t>(grain, 1);
@@ -75,13 +76,13 @@ struct Compute {
 
  private:
   /// Where the range that begins at `begin` ends.
-  static std::int64_t end_of_shared(std::int64_t count, std::int64_t grain, std::int64_t workers,
-                                    std::int64_t begin) {
-    for (std::int64_t round = 0;;) {
-      const std::int64_t left = count - round, half = left / (2 * workers);
+  [[nodiscard]] static std::int64_t end_of_shared(std::int64_t count, std::int64_t grain,
+                                                  std::int64_t workers, std::int64_t begin) {
+    for (std::int64_t end_of_round = 0;;) {
+      const std::int64_t left = count - end_of_round, half = left / (2 * workers);
       const std::int64_t length = half < grain ? std::max(grain, divide_up(left, workers)) : half;
-      round += workers * length;
-      if (begin < round) return std::min(begin + length, count);
+      end_of_round += workers * length;
+      if (begin < end_of_round) return std::min(begin + length, count);
     }
   }
 };

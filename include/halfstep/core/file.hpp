@@ -77,7 +77,7 @@ class InputFile {
     if (!S_ISREG(status_.st_mode)) {
       fail<FileError>(reader, ": '", path, "' is a ",
                       S_ISFIFO(status_.st_mode) ? "pipe" : "device",
-                      ", no regular file. Write what it gives to a file, and name that.");
+                      ", not a regular file. Write what it gives to a file, and name that.");
     }
   }
   [[nodiscard]] int get() const { return file_.get(); }
@@ -232,7 +232,7 @@ inline void write_file_atomically(const std::string& path, std::string_view byte
 }
 
 /// Gives the directory `from` the name `to` beside it, in one step, and syncs the folder that holds
-/// them. A directory that had the name has `from` afterwards: whoever needs no old one removes that.
+/// them. A directory that had the name has `from` afterwards: who needs no old one removes that.
 /// True if there was one.
 ///
 /// At every moment `to` is the old directory or the new one, whole; where the file system cannot

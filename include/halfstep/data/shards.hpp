@@ -57,7 +57,7 @@ inline constexpr std::array<ShardKind, 2> shard_kinds{{{20240520, 1, 2}, {202408
 /// A file mapped for reading, for as long as this lives.
 class Mapping {
  public:
-  /// @throws FileError if it cannot be opened or mapped, or is empty or no regular file.
+  /// @throws FileError if it cannot be opened or mapped, or is empty or not a regular file.
   explicit Mapping(const std::string& path) {
     const core::InputFile file("Shards", path);
     const struct stat& status = file.status();

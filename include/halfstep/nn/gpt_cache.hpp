@@ -34,10 +34,10 @@ namespace halfstep::inline HALFSTEP_CONFIG::nn {
 /// for bit, those of the model's forward pass over all tokens read so far: every row of every op is
 /// a chain of its own, and attention_of_last gives attention's last rows.
 ///
-/// Memory, in the ledger: layers x context x 2 width elements, and at most 64 rows of a block's
-/// inside: a prompt goes through the blocks 64 tokens at a time. Work of a token: the products of
-/// one row and attention over the tokens before it; those of the head only for the last of the
-/// tokens that a call reads.
+/// Memory, in the ledger: layers x context x 2 width elements, and the intermediate
+/// values of one block for at most 64 tokens: a prompt goes through the blocks so many at a time.
+/// Work of a token: the products of one row and attention over the tokens before it; those of the
+/// head only for the last of the tokens that a call reads.
 template <numeric::real_element T>
 class GptCache {
  public:

@@ -54,8 +54,10 @@ inline void fill_normal(std::uint64_t seed, std::uint64_t stream, std::uint64_t 
     out[i] = pair[element % 2];
   }
 }
-/// The same with all that it calls compiled into it, so that fma is an instruction and no call.
-/// Barriers keep every other product and sum apart there too (core/fma.hpp).
+/// The same with all that it calls compiled into it, so that fma is an instruction and no call: not
+/// between HALFSTEP_BEGIN_TARGET and END, whose functions inline none of other options. Contraction
+/// changes nothing: products that feed sums have barriers (core/fma.hpp), or are by a power of two
+/// and exact.
 __attribute__((target(HALFSTEP_ISA_AVX2), flatten)) HALFSTEP_NOINLINE inline void fill_normal_avx2(
     std::uint64_t seed, std::uint64_t stream, std::uint64_t first, std::span<float> out) {
   fill_normal(seed, stream, first, out);

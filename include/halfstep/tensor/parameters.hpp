@@ -169,7 +169,7 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
     whole_ = whole;
   }
   [[nodiscard]] bool sharded() const { return sharded_; }
-  /// Whether of a sharded store all elements are here to be read.
+  /// Whether a sharded store's other elements can be read too, in memory that processes share.
   [[nodiscard]] bool shared() const { return !whole_.empty(); }
   /// What is kept of one parameter: all of it but in a sharded store.
   [[nodiscard]] std::span<plane> kept(ParameterId id) {
@@ -237,8 +237,9 @@ class Parameters final : public tensor::StoredTable<numeric::plane_t<T>> {
 
   /// Names every parameter as it is: name, format, shape, all of its bytes. See tensor/state.hpp.
   /// A parameter that the visitor has loaded other values into has a new version; one that was only
-  /// looked at keeps its own, so that saving and hashing change nothing. Of a sharded store its part
-  /// of each, in all processes or in none. Cost: two hashes of the bytes.
+  /// looked at keeps its own, so that saving and hashing change nothing. Of a sharded store: its
+  /// part of each; all processes visit, or none, since gathered units are dropped. Cost: two hashes
+  /// of the bytes.
   template <tensor::state_visitor Visitor>
   requires(plane_count == 1) void visit_state(Visitor& visitor) {
     lay_out();

@@ -30,6 +30,7 @@ namespace halfstep::inline HALFSTEP_CONFIG::train {
 struct EvaluateShare {
   int rank = 0, ranks = 1;
   /// Makes of each number the sum of those that the processes have; called once, by all.
+  /// Unless one of them is stopped. Wanted where there are several.
   std::function<void(std::span<double>)> sum{};
 };
 
@@ -102,7 +103,7 @@ template <class Model>
 
 /// The loss of `model` on windows of `tokens`, the last one shorter: what windows_of cuts. Each
 /// window is seen from its own first token on, so a longer context is a lower loss, and so is a
-/// stride below the length: all but the first window's targets then have at least length - stride
+/// stride below the length: all but the first window's targets then have more than length - stride
 /// tokens before them, at length / stride times the cost.
 ///
 ///   model   model(tape, inputs) gives logits [rows, length, vocabulary]; tape.micro().rows is rows
@@ -119,6 +120,12 @@ template <class Model>
   if (options.rows < 1) {
     core::fail<OptionError>("evaluate: rows is ", options.rows, "; wanted at least 1");
   }
+  const EvaluateShare& share = options.share;
+  if (share.rank < 0 || share.rank >= share.ranks || (share.ranks > 1 && !share.sum)) {
+    core::fail<OptionError>(
+        "evaluate: rank ", share.rank, " of ", share.ranks, share.sum ? "" : " without a sum",
+        "; wanted a rank below their number, and a sum where there are several.");
+  }
   const std::vector<data::Window> windows = data::windows_of(tokens, length, options.stride);
   if (windows.empty()) {
     core::fail<DataError>("evaluate: ", tokens.size(),
@@ -126,7 +133,7 @@ template <class Model>
                           "and one to predict. Use a longer text or a larger held-out fraction.");
   }
   const auto batches = detail::batches_of(windows, static_cast<std::size_t>(options.rows));
-  const auto ranks = static_cast<std::size_t>(options.share.ranks);
+  const auto ranks = static_cast<std::size_t>(share.ranks);
   // Of the windows, zero for those of others; then the tokens that were right.
   std::vector<double> sums(windows.size() + 1);
   std::vector<std::int32_t> inputs, targets;
@@ -135,7 +142,7 @@ template <class Model>
       core::fail<Stopped>("evaluate: stopped before window ", batches[first].first, " of ",
                           windows.size());
     }
-    const std::size_t mine = first + static_cast<std::size_t>(options.share.rank);
+    const std::size_t mine = first + static_cast<std::size_t>(share.rank);
     const auto [w, rows] = batches[std::min(mine, batches.size() - 1)];
     const std::size_t size = windows[w].inputs.size();
     inputs.clear();
@@ -159,7 +166,7 @@ template <class Model>
           detail::sum_losses<A>(compute, std::span<const A>(losses).subspan(row * size, size));
     }
   }
-  if (ranks > 1) options.share.sum(sums);
+  if (ranks > 1) share.sum(sums);
   Evaluation result;
   result.correct = static_cast<std::int64_t>(sums.back());
   sums.pop_back();

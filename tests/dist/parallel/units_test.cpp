@@ -198,8 +198,8 @@ struct TwoUnits {
     return parameters;
   }
 };
-/// Waits for another rank as long as a test may take; says whether it came.
-bool comes(const auto& so) {
+/// Waits up to 20 s for `so`; whether it came true.
+bool becomes_true(const auto& so) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (!so() && std::chrono::steady_clock::now() < deadline)
     std::this_thread::yield();
@@ -217,7 +217,7 @@ TEST_P(Ahead, AUnitThatFollowedBeforeIsThereWithoutWaitingForAnotherRank) {
     units.read(true, [&] {
       // Rank 1 stands still between a and b until rank 0 has b.
       if (group.rank() == 1) {
-        EXPECT_TRUE(comes([&] { return has_all.load(); }));
+        EXPECT_TRUE(becomes_true([&] { return has_all.load(); }));
       }
     });
     has_all = true;
@@ -232,7 +232,7 @@ TEST_P(Ahead, AUnitThatNothingIsKnownOfIsWaitedFor) {
                try {
                  units.read(true, [&] {
                    if (group.rank() == 1) {
-                     EXPECT_TRUE(comes([&] { return late > 0; }));
+                     EXPECT_TRUE(becomes_true([&] { return late > 0; }));
                    }
                  });
                } catch (const hs::Error&) {

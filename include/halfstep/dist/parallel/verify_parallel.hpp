@@ -155,6 +155,7 @@ template <class T, class Build, class Loss>
   const auto compare = [&](std::string_view name, auto run, std::int64_t common_bytes = 0) {
     std::mutex lock;
     VerifiedLayout& layout = verified.layouts.emplace_back(VerifiedLayout{std::string(name), ""});
+    // No common memory but for OneHost: Zero3 would gather nothing in it, and not be verified.
     const ThreadsOptions threads{.ranks = options.ranks,
                                  .arena_bytes = OneHost<Optimizer>::arena_bytes(elements),
                                  .common_bytes = common_bytes,

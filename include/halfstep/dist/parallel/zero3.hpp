@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// ZeRO stage 3: as stage 2, and weights are kept of the own shard alone: they are gathered, block
-// by block of the model, before the ops that read them, and freed after, in forward, replay and
-// backward.
+// ZeRO stage 3: as stage 2, and weights are kept of the own shard alone. Where ranks share memory
+// the others' are read there; elsewhere they are gathered, block by block of the model, before the
+// ops that read them, and freed after, in forward, replay and backward.
 #pragma once
 
 #include <cstddef>
@@ -197,9 +197,8 @@ class ShardedWeights final : public ReducedEachMicroBatch<T> {
 /// one copy, of which each rank keeps, counts and updates its shard and reads the rest where it
 /// lies: nothing is gathered. Nor is it in a group of one.
 ///
-/// All ranks run the same ops, in evaluation and sampling too. To load weights all of them visit
-/// the store's state, each its part, through WholeState or by themselves and then meet at a
-/// barrier.
+/// All ranks run the same ops, in evaluation and sampling too. To load weights, all ranks visit the
+/// store's state, each its own part: through WholeState, or by themselves, with a barrier after.
 template <class Inner>
 class Zero3 : public ShardedOptimizer<detail::ShardedWeights, Inner> {
  public:

@@ -65,9 +65,6 @@ struct Rank {
   int threads = 1;       ///< how many this rank may use: RuntimeOptions::threads
 };
 
-/// What `launch` returns where a rank threw: EX_SOFTWARE of sysexits.h.
-inline constexpr int failed_rank_code = 70;
-
 namespace detail {
 
 inline constexpr std::string_view launched_variable = "HALFSTEP_LAUNCHED";

@@ -84,6 +84,7 @@ class SharedMemory final : public Transport {
     return core::round_up(n * std::int64_t{sizeof(T)}, detail::line_pair) <=
            std::ssize(segment_.arena(rank_)) - used_;
   }
+  /// Whether allocate_common of n elements would succeed.
   template <class T>
   [[nodiscard]] bool has_common_room(std::int64_t n) const {
     return core::round_up(n * std::int64_t{sizeof(T)}, detail::line_pair) <=

@@ -22,6 +22,9 @@ namespace halfstep::inline HALFSTEP_CONFIG::dist {
 /// Ranks of one group at most: sets of peers are 64-bit masks.
 inline constexpr int max_ranks = 64;
 
+/// What `launch` returns where a rank threw: EX_SOFTWARE of sysexits.h.
+inline constexpr int failed_rank_code = 70;
+
 /// What a rank says it is doing. Ranks that meet compare their labels before they use each other's
 /// data, so that two different operations, or one with different sizes, end in an error on both.
 struct Label {

@@ -19,9 +19,9 @@ struct GemmTile {
   int columns = 0;
 };
 
-/// A k above the first is cut into blocks of the second; chains go on from the stored partial sums.
-/// A cut costs 2 % of a product; long blocks have few rows, of a transposed A a few bytes of each
-/// line of memory. Even, so that no pair of bf16 is cut.
+/// A k above gemm_uncut_depth is cut into blocks of gemm_depth; chains go on from stored partial
+/// sums. Longer blocks leave fewer rows, so that a transposed A uses a few bytes of each line of
+/// memory. Even, so that no pair of bf16 is cut.
 inline constexpr std::int64_t gemm_uncut_depth = 2048, gemm_depth = 1024;
 inline constexpr std::int64_t gemm_a_block = std::int64_t{192} << 10;   ///< numbers of packed A
 inline constexpr std::int64_t gemm_b_block = std::int64_t{2048} << 10;  ///< numbers of packed B

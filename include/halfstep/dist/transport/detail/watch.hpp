@@ -18,7 +18,6 @@
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <sysexits.h>
 #include <unistd.h>
 
 #include <halfstep/core/config.hpp>
@@ -111,7 +110,7 @@ class Watch {
                       : how_it_ended(status);
     if (!failed_ || (secondary_ && !of_a_peer)) {
       cause_ = core::text("rank ", index, " of ", ranks_.size(), " (process ", rank.pid, ") ", how);
-      code_ = untold              ? EX_SOFTWARE
+      code_ = untold              ? failed_rank_code
               : WIFEXITED(status) ? WEXITSTATUS(status)
                                   : 128 + WTERMSIG(status);
       secondary_ = of_a_peer;
