@@ -541,6 +541,7 @@ Options resolve(std::span<const Given> flags) {
   }
   Options options;
   if (preset && !preset->empty()) apply_preset(options, *preset);
+  const int stride_of_preset = options.eval_stride;
   if (config) apply_json(options, json, *config);
   for (const Given& flag : flags) {
     if (flag.name == "config") continue;
@@ -548,6 +549,10 @@ Options resolve(std::span<const Given> flags) {
         core::text("--", flag.name));
   }
   if (preset) options.preset = *preset;
+  // A preset's stride is for its own context.
+  if (options.eval_stride == stride_of_preset) {
+    options.eval_stride = std::min(options.eval_stride, options.context);
+  }
   check(options);
   if (options.data.empty()) {
     core::fail<OptionError>(

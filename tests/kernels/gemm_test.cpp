@@ -294,6 +294,32 @@ TEST(GemmCounters, TheTakenPathAndTheOperationsAreCounted) {
   }
 }
 
+// Who multiplies pieces of a matrix asks for the largest. Sizes around those where blocks are cut.
+TEST(GemmWorkspace, ServesEveryProductOfNoLargerSizes) {
+  namespace detail = halfstep::kernels::detail;
+  std::vector<std::int64_t> sizes;
+  for (const std::int64_t near : {1, 16, 64, 544, 1024, 1904, 2048, 2112, 4096, 6000})
+    sizes.insert(sizes.end(), {near, near + 1});
+  for (const detail::GemmTile tile : {detail::GemmTile{6, 16}, {12, 32}, {14, 32}, {4, 16}}) {
+    for (const int threads : {1, 2}) {
+      const auto wanted = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
+        const std::int64_t numbers = detail::gemm_numbers(tile, threads, m, n, k);
+        EXPECT_LE(detail::plan_gemm(tile, threads, m, n, k).numbers(), numbers);
+        return numbers;
+      };
+      for (std::size_t i = 1; i < sizes.size(); ++i) {
+        for (const std::int64_t a : sizes) {
+          for (const std::int64_t b : sizes) {
+            ASSERT_LE(wanted(sizes[i - 1], a, b), wanted(sizes[i], a, b)) << sizes[i];
+            ASSERT_LE(wanted(a, sizes[i - 1], b), wanted(a, sizes[i], b)) << sizes[i];
+            ASSERT_LE(wanted(a, b, sizes[i - 1]), wanted(a, b, sizes[i])) << sizes[i];
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(GemmErrors, NameTheSizesAndTheLikelyCause) {
   std::vector<float> x(100);
   std::vector<std::byte> workspace(1 << 20);

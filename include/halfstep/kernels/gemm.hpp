@@ -180,7 +180,8 @@ template <class E>
   return std::is_same_v<E, bf16> && verify_bf16_path() ? isa : core::Isa::avx512;
 }
 
-/// Bytes of workspace that gemm wants for M x K by K x N on that path and number of threads.
+/// Bytes of workspace that gemm wants for M x K by K x N on that path and number of threads, and
+/// that serve every product of no larger sizes.
 /// At most 8 MB (16 for double) and 0.8 MB a thread, where K is below 2049; above, M x 2048 numbers
 /// more.
 template <class E>
@@ -188,8 +189,9 @@ template <class E>
                                           std::int64_t n, std::int64_t k) {
   using Number = numeric::accumulator_t<E>;
   const auto path = detail::gemm_path<E, Number>(gemm_isa<E>(compute.isa));
-  const auto plan = detail::plan_gemm(path.tile, compute.threads(), m, n, k);
-  return plan.numbers() * static_cast<std::int64_t>(sizeof(Number)) + 63;
+  return detail::gemm_numbers(path.tile, compute.threads(), m, n, k) *
+             static_cast<std::int64_t>(sizeof(Number)) +
+         63;
 }
 
 /// C = A * B, or C += A * B.

@@ -189,6 +189,7 @@ FitResult fit(const Model& model, Tape& tape, Optimizer& optimizer,
   detail::check(options);
   const int length = detail::length_of(model, options.length, "fit");
   text.require_context(length);
+  static_cast<void>(data::windows_of({}, length, options.evaluate_stride));  // not after training
   const optim::WarmupCosine schedule{options.lr, options.min_lr, options.warmup, options.steps};
   const auto start = detail::Clock::now();
   std::vector<double> seconds;

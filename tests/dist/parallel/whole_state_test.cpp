@@ -177,6 +177,33 @@ TEST_P(WholeState, IsWhatOneProcessSavesAndGoesOnInAnyLayout) {
   EXPECT_NE(continued(2, GetParam(), ranks::Over::heap, other), hash);
 }
 
+/// The hash of rank 0 after a step with weights that were loaded after another, and no state.
+std::uint64_t stepped_with_loaded_weights(int n, int stage, const File& file) {
+  std::vector<std::uint64_t> hashes(static_cast<std::size_t>(n));
+  ranks::run(n, ranks::Over::heap, [&](dist::Group& group) {
+    Run run(group, stage);
+    run.step(0);
+    dist::WholeState weights(group, run.parameters);
+    weights.gather();
+    if (group.rank() == 0) {
+      Load load{file};
+      weights.visit_state(load);
+    }
+    weights.scatter();
+    run.step(1);
+    hashes[static_cast<std::size_t>(group.rank())] = run.optimizer->weights_hash();
+  });
+  for (const std::uint64_t hash : hashes)
+    EXPECT_EQ(hash, hashes.front()) << n << " ranks, stage " << stage;
+  return hashes.front();
+}
+TEST_P(WholeState, GivesEveryRankANewVersionOfWeightsThatWereLoadedAlone) {
+  const File file = saved(1, 0, ranks::Over::heap).first;
+  const std::uint64_t wanted = stepped_with_loaded_weights(1, 0, file);
+  for (const int n : {2, 4})
+    EXPECT_EQ(stepped_with_loaded_weights(n, GetParam(), file), wanted) << n;
+}
+
 /// Two floats, of which each rank shows what the test says, and a scalar.
 struct Shown {
   hs::Shape shape{2};

@@ -64,12 +64,28 @@ struct GemmPlan {
   const std::int64_t most = gemm_b_block / (plan.depth * tile.columns);
   plan.panels =
       core::divide_up(all_panels, std::max<std::int64_t>(core::divide_up(all_panels, most), 1));
-  plan.strips = std::clamp<std::int64_t>(gemm_a_block / (plan.depth * tile.rows), 1, all_strips);
+  const std::int64_t strip = tile.rows * core::round_up(plan.depth, 16);
+  plan.strips = std::clamp<std::int64_t>(gemm_a_block / strip, 1, all_strips);
   plan.packed_b = plan.panels * tile.columns * plan.depth;
-  plan.packed_a = plan.strips * tile.rows * core::round_up(plan.depth, 16);
+  plan.packed_a = plan.strips * strip;
   plan.partials = plan.depth < k ? all_strips * tile.rows * plan.panels * tile.columns : 0;
   plan.ranges = core::round_up(plan.panels, 16);
   return plan;
+}
+
+/// Numbers that serve M x K by K x N and every product of no larger sizes, so that who multiplies
+/// pieces asks once, for the largest. Not below plan_gemm(...).numbers(), whose blocks are cut
+/// evenly and so may take less for more.
+[[nodiscard]] inline std::int64_t gemm_numbers(GemmTile tile, int threads, std::int64_t m,
+                                               std::int64_t n, std::int64_t k) {
+  const std::int64_t depth = core::round_up(std::clamp<std::int64_t>(k, 1, gemm_uncut_depth), 2);
+  const std::int64_t columns = core::round_up(n, tile.columns), rows = core::round_up(m, tile.rows);
+  const std::int64_t strip = tile.rows * core::round_up(depth, 16);
+  const std::int64_t b = std::min(columns * depth, std::max(gemm_b_block, tile.columns * depth));
+  const std::int64_t a = std::min(rows * core::round_up(depth, 16), std::max(gemm_a_block, strip));
+  const std::int64_t partials =
+      k > gemm_uncut_depth ? rows * std::min(columns, gemm_b_block / gemm_depth) : 0;
+  return b + a * threads + partials + core::round_up(columns / tile.columns, 16);
 }
 
 /// The exponents of what a panel holds: of its finite non-zero normal numbers, the least and the
