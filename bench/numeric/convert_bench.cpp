@@ -7,8 +7,10 @@
 #include <limits>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <vector>
 
+#include <emmintrin.h>
 #include <unistd.h>
 
 #include <benchmark/benchmark.h>
@@ -31,24 +33,33 @@ double processor_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-/// Takes one word of each line, in the order of the conversions' loops past the caches: six pages
-/// side by side while the next six are fetched. What memory gives, and nothing else.
-std::uint64_t read_only(const std::byte* from, std::int64_t bytes) {
-  constexpr std::int64_t page = 4096, group = 6 * page;
+/// Takes one word of each line of `in`, in the order of the conversions' loops past the caches: six
+/// parts side by side, each fetched 512 bytes ahead. With `out`, also stores every line of it past
+/// the caches. What memory gives, and nothing else.
+template <class From, class To, bool writes>
+std::uint64_t lines_only(const std::byte* in, std::byte* out, std::int64_t count) {
+  constexpr std::int64_t parts = 6, at_once = 64, ahead = 512;
+  const std::int64_t part = count / parts / at_once * at_once;
   std::uint64_t all = 0;
-  for (std::int64_t i = 0; i + group <= bytes; i += group) {
-    for (std::int64_t j = i; j < i + page; j += 256) {
-      for (std::int64_t at = j; at < j + group; at += page) {
-        for (std::int64_t b = at; b < at + 256; b += 64) {
-          __builtin_prefetch(reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(from) +
-                                                           static_cast<std::uintptr_t>(b + group)));
-          std::uint64_t word = 0;
-          std::memcpy(&word, from + b, sizeof word);
-          all |= word;
-        }
+  for (std::int64_t i = 0; i < part; i += at_once) {
+    for (std::int64_t j = i; j < i + parts * part; j += part) {
+      const std::byte* const from = in + j * static_cast<std::int64_t>(sizeof(From));
+      for (std::size_t b = 0; b < at_once * sizeof(From); b += 64) {
+        __builtin_prefetch(
+            reinterpret_cast<const void*>(reinterpret_cast<std::uintptr_t>(from) + b + ahead));
+        std::uint64_t word = 0;
+        std::memcpy(&word, from + b, sizeof word);
+        all |= word;
+      }
+      if constexpr (writes) {
+        std::byte* const to = out + j * static_cast<std::int64_t>(sizeof(To));
+        const __m128i value = _mm_set1_epi64x(static_cast<long long>(all));
+        for (std::size_t b = 0; b < at_once * sizeof(To); b += sizeof value)
+          _mm_stream_si128(reinterpret_cast<__m128i*>(to + b), value);
       }
     }
   }
+  _mm_sfence();
   return all;
 }
 
@@ -72,10 +83,11 @@ void Convert(benchmark::State& state) {
 // The same where no cache helps: the larger array is four times the last cache, both lie in huge
 // pages as the library's own do, and the work is cut over the threads by the library's pool.
 // of_memcpy is the time of a memcpy that reads and writes as many bytes together, cut in the same
-// way, over that of the conversion; the two take turns, and each counts its best. memcpy reads half
-// of those bytes, a narrowing conversion two thirds or four fifths of them. read_alone is what
-// of_memcpy would be if writing and converting cost nothing: the time of the memcpy over that of a
-// loop that only reads `in`.
+// way, over that of the conversion; they take turns, and each counts its best. memcpy reads half of
+// those bytes, a narrowing conversion two thirds or four fifths of them. lines_read and lines_moved
+// are what of_memcpy would be if converting cost nothing, and the first if writing cost nothing
+// too: the time of the memcpy over that of a loop that only reads lines of `in`, and of one that
+// stores those of `out` as well.
 template <class From, class To>
 void BeyondCaches(benchmark::State& state) {
   const auto isa = core::all_isas[static_cast<std::size_t>(state.range(0))];
@@ -90,7 +102,7 @@ void BeyondCaches(benchmark::State& state) {
   const std::span<To> to{reinterpret_cast<To*>(out.data()), n};
   for (std::size_t i = 0; i < n; ++i)
     from[i] = From{static_cast<float>(i % 1000) * 0.37F - 100.0F};
-  double copy = std::numeric_limits<double>::infinity(), read = copy, best = copy;
+  double copy = std::numeric_limits<double>::infinity(), read = copy, moved = copy, best = copy;
   const auto best_of = [](double& seconds, auto&& body) {
     const double start = processor_seconds();
     body();
@@ -107,12 +119,16 @@ void BeyondCaches(benchmark::State& state) {
                                      static_cast<std::size_t>(end - begin));
                        });
     });
-    best_of(read, [&] {
-      compute.parallel(static_cast<std::int64_t>(n * sizeof(From)), 4096,
+    const auto lines_in = [&]<bool writes>(std::bool_constant<writes>) {
+      compute.parallel(static_cast<std::int64_t>(n), 16384,
                        [&](std::int64_t begin, std::int64_t end, int) {
-                         benchmark::DoNotOptimize(read_only(in.data() + begin, end - begin));
+                         benchmark::DoNotOptimize(lines_only<From, To, writes>(
+                             in.data() + begin * std::int64_t{sizeof(From)},
+                             out.data() + begin * std::int64_t{sizeof(To)}, end - begin));
                        });
-    });
+    };
+    best_of(read, [&] { lines_in(std::false_type{}); });
+    best_of(moved, [&] { lines_in(std::true_type{}); });
     state.SetIterationTime(best_of(
         best, [&] { halfstep::numeric::convert(compute, std::span<const From>(from), to); }));
   }
@@ -121,7 +137,8 @@ void BeyondCaches(benchmark::State& state) {
   state.counters["GB/s"] = gbytes / best;
   state.counters["memcpy_GB/s"] = gbytes / copy;
   state.counters["of_memcpy"] = copy / best;
-  state.counters["read_alone"] = copy / read;
+  state.counters["lines_read"] = copy / read;
+  state.counters["lines_moved"] = copy / moved;
 }
 
 void sizes(benchmark::internal::Benchmark* bench) {

@@ -247,8 +247,8 @@ TEST(Convert, TakesEveryLengthAndTouchesNothingBesideTheArrays) {
   expect_every_length<bf16, fp16>(values);
 }
 
-// Arrays beyond the caches have loops of their own: six pages side by side, a head up to the first
-// whole line and a tail. Pages are 1024 floats, or 4096 codes of fp8.
+// Arrays beyond the caches have a loop of their own: a head up to the first whole line, six parts
+// of whole 64s side by side, and a tail.
 template <class From, class To>
 void expect_past_caches(std::size_t n, std::size_t offset) {
   const std::vector<float> values = mixed_values(n);
@@ -266,7 +266,7 @@ void expect_past_caches(std::size_t n, std::size_t offset) {
 }
 TEST(Convert, PastTheCachesGivesTheSameBitsAtEveryAlignmentAndLength) {
   every_trained_format([]<class T>() {
-    for (const std::size_t n : {0UL, 3UL, 100UL, 6 * 1024UL - 1, 6 * 4096UL + 63, 30011UL}) {
+    for (const std::size_t n : {0UL, 3UL, 100UL, 6 * 64UL - 1, 6 * 64UL + 63, 30011UL}) {
       for (const std::size_t offset : {0U, 1U, 31U, 40U}) {
         expect_past_caches<float, T>(n, offset);
         expect_past_caches<T, float>(n, offset);

@@ -38,7 +38,7 @@ template <class From, class To>
 struct ConvertBodies {
   ConvertBody<From, To> within_caches, past_caches;
 };
-/// One row per core::Isa, in its order. VCVTNEPS2BF16 is all that AVX-512-BF16 adds.
+/// One row per core::Isa, in its order. VCVTNE2PS2BF16 is all that AVX-512-BF16 adds.
 template <class From, class To>
 [[nodiscard]] constexpr ConvertBodies<From, To> convert_bodies(core::Isa isa) {
   constexpr ConvertBodies<From, To> avx512{convert_avx512::convert<From, To>,

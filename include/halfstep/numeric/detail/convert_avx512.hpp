@@ -2,6 +2,7 @@
 // Bulk conversions with AVX-512: those of AVX2, sixteen at a time.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include <immintrin.h>
@@ -10,6 +11,7 @@
 #include <halfstep/core/target.hpp>
 #include <halfstep/numeric/bf16.hpp>
 #include <halfstep/numeric/fp16.hpp>
+#include <halfstep/numeric/fp8_e4m3.hpp>
 #include <halfstep/numeric/fp8_e5m2.hpp>
 
 HALFSTEP_BEGIN_TARGET(AVX512)
@@ -20,6 +22,8 @@ using Word = std::uint32_t __attribute__((vector_size(4 * lanes)));
 using Integers = std::int32_t __attribute__((vector_size(4 * lanes)));
 using Floats = float __attribute__((vector_size(4 * lanes)));
 using Codes = std::uint16_t __attribute__((vector_size(2 * lanes)));
+using Halves = std::uint16_t __attribute__((vector_size(4 * lanes)));
+using SignedHalves = std::int16_t __attribute__((vector_size(4 * lanes)));
 
 inline void stream(void* line, Word x) {
   _mm512_stream_si512(static_cast<__m512i*>(line), (__m512i)x);
@@ -27,14 +31,34 @@ inline void stream(void* line, Word x) {
 inline Word unpack(const std::uint8_t* p) {
   return (Word)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
-inline void pack(std::uint8_t* p, Word x) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8((__m512i)x));
+// Instructions that pack keep to quarters of their registers: one permutation mends the order.
+inline Word pack(Word a, Word b) {
+  const __m512i order = _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0);
+  return (Word)_mm512_permutexvar_epi64(order, _mm512_packus_epi32((__m512i)a, (__m512i)b));
+}
+inline Word pack(Halves a, Halves b) {
+  const __m512i order = _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0);
+  return (Word)_mm512_permutexvar_epi64(order, _mm512_packus_epi16((__m512i)a, (__m512i)b));
 }
 inline Word load(const fp16* p) {
   return (Word)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
-inline void store(fp16* p, Word bits) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph((__m512)bits, 0));
+inline Word codes_of(fp16, Word a, Word b) {
+  return (Word)_mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtps_ph((__m512)a, 0)),
+                                  _mm512_cvtps_ph((__m512)b, 0), 1);
+}
+// As narrow() has it, but for the upper halves: one permutation takes those of both.
+inline Word rounded_to_upper_half(Word x) {
+  const Word rounded = x + 0x7FFFU + (x >> 16 & 1U);
+  return (Word)_mm512_mask_or_epi32((__m512i)rounded, _mm512_fpclass_ps_mask((__m512)x, 0x81),
+                                    (__m512i)x, _mm512_set1_epi32(0x40'0000));  // NaNs quietened
+}
+inline Word codes_of(bf16, Word a, Word b) {
+  const __m512i upper_halves =
+      _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
+                       25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
+  return (Word)_mm512_permutex2var_epi16((__m512i)rounded_to_upper_half(a), upper_halves,
+                                         (__m512i)rounded_to_upper_half(b));
 }
 inline Word load(const fp8_e5m2* p) {  // the upper half of an fp16
   const __m128i codes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));

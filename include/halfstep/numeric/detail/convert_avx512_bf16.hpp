@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Bulk conversions with AVX-512-BF16: AVX-512's, and VCVTNEPS2BF16 for bf16.
+// Bulk conversions with AVX-512-BF16: AVX-512's, and VCVTNE2PS2BF16 for bf16.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include <immintrin.h>
@@ -10,6 +11,8 @@
 #include <halfstep/core/target.hpp>
 #include <halfstep/numeric/bf16.hpp>
 #include <halfstep/numeric/fp16.hpp>
+#include <halfstep/numeric/fp8_e4m3.hpp>
+#include <halfstep/numeric/fp8_e5m2.hpp>
 
 HALFSTEP_BEGIN_TARGET(AVX512_BF16)
 namespace halfstep::inline HALFSTEP_CONFIG::numeric::detail::convert_avx512_bf16 {
@@ -19,6 +22,8 @@ using Word = std::uint32_t __attribute__((vector_size(4 * lanes)));
 using Integers = std::int32_t __attribute__((vector_size(4 * lanes)));
 using Floats = float __attribute__((vector_size(4 * lanes)));
 using Codes = std::uint16_t __attribute__((vector_size(2 * lanes)));
+using Halves = std::uint16_t __attribute__((vector_size(4 * lanes)));
+using SignedHalves = std::int16_t __attribute__((vector_size(4 * lanes)));
 
 inline void stream(void* line, Word x) {
   _mm512_stream_si512(static_cast<__m512i*>(line), (__m512i)x);
@@ -26,29 +31,33 @@ inline void stream(void* line, Word x) {
 inline Word unpack(const std::uint8_t* p) {
   return (Word)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
-inline void pack(std::uint8_t* p, Word x) {
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8((__m512i)x));
+// Instructions that pack keep to quarters of their registers: one permutation mends the order.
+inline Word pack(Word a, Word b) {
+  const __m512i order = _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0);
+  return (Word)_mm512_permutexvar_epi64(order, _mm512_packus_epi32((__m512i)a, (__m512i)b));
+}
+inline Word pack(Halves a, Halves b) {
+  const __m512i order = _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0);
+  return (Word)_mm512_permutexvar_epi64(order, _mm512_packus_epi16((__m512i)a, (__m512i)b));
 }
 inline Word load(const fp16* p) {
   return (Word)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
 }
-inline void store(fp16* p, Word bits) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtps_ph((__m512)bits, 0));
-}
 template <class Format>
 inline Word narrow(Word bits);
 
-inline void store(bf16* p, Word bits) {
+inline __mmask16 subnormals(Word bits) {
   const __m512i field = _mm512_set1_epi32(0x7F80'0000), magnitude = _mm512_set1_epi32(0x7FFF'FFFF);
-  const __mmask16 subnormal = _mm512_mask_test_epi32_mask(
-      _mm512_testn_epi32_mask((__m512i)bits, field), (__m512i)bits, magnitude);
-  auto codes = (__m256i)_mm512_cvtneps_pbh((__m512)bits);
-  if (__builtin_expect(subnormal != 0, 0)) {
+  return _mm512_mask_test_epi32_mask(_mm512_testn_epi32_mask((__m512i)bits, field), (__m512i)bits,
+                                     magnitude);
+}
+inline Word codes_of(bf16, Word a, Word b) {
+  if (__builtin_expect((subnormals(a) | subnormals(b)) != 0, 0)) {
     // The instruction turns subnormal inputs into zero, and no MXCSR bit stops it; every other path
     // keeps them. Small gradients live there.
-    codes = _mm512_cvtepi32_epi16((__m512i)narrow<bf16::format>(bits));
+    return pack(narrow<bf16::format>(a), narrow<bf16::format>(b));
   }
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), codes);
+  return (Word)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a);
 }
 
 #include <halfstep/numeric/detail/convert_loops.inc>

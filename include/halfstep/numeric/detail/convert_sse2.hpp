@@ -2,6 +2,7 @@
 // Bulk conversions with x86-64's first instructions: the portable path, which runs everywhere.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 
 #include <emmintrin.h>
@@ -10,6 +11,8 @@
 #include <halfstep/core/target.hpp>
 #include <halfstep/numeric/bf16.hpp>
 #include <halfstep/numeric/fp16.hpp>
+#include <halfstep/numeric/fp8_e4m3.hpp>
+#include <halfstep/numeric/fp8_e5m2.hpp>
 
 HALFSTEP_BEGIN_TARGET(PORTABLE)
 namespace halfstep::inline HALFSTEP_CONFIG::numeric::detail::convert_sse2 {
@@ -19,23 +22,25 @@ using Word = std::uint32_t __attribute__((vector_size(4 * lanes)));
 using Integers = std::int32_t __attribute__((vector_size(4 * lanes)));
 using Floats = float __attribute__((vector_size(4 * lanes)));
 using Codes = std::uint16_t __attribute__((vector_size(2 * lanes)));
+using Halves = std::uint16_t __attribute__((vector_size(4 * lanes)));
+using SignedHalves = std::int16_t __attribute__((vector_size(4 * lanes)));
 
 inline void stream(void* line, Word x) {
   _mm_stream_si128(static_cast<__m128i*>(line), (__m128i)x);
 }
 
-// g++ takes convertvector to 8 bits apart, lane by lane: packed by hand on every path.
 inline Word unpack(const std::uint8_t* p) {
   std::int32_t four;
   __builtin_memcpy(&four, p, 4);
   const __m128i zero = _mm_setzero_si128();
   return (Word)_mm_unpacklo_epi16(_mm_unpacklo_epi8(_mm_cvtsi32_si128(four), zero), zero);
 }
-inline void pack(std::uint8_t* p, Word x) {
-  const __m128i words = _mm_packs_epi32((__m128i)x, (__m128i)x);
-  const std::int32_t four = _mm_cvtsi128_si32(_mm_packus_epi16(words, words));
-  __builtin_memcpy(p, &four, 4);
+// The one instruction there is takes words of 16 bits with their sign.
+inline Word pack(Word a, Word b) {
+  const Integers low = (Integers)(a << 16) >> 16, high = (Integers)(b << 16) >> 16;
+  return (Word)_mm_packs_epi32((__m128i)low, (__m128i)high);
 }
+inline Word pack(Halves a, Halves b) { return (Word)_mm_packus_epi16((__m128i)a, (__m128i)b); }
 
 #include <halfstep/numeric/detail/convert_loops.inc>
 
