@@ -433,11 +433,11 @@ TEST(AttentionKernel, ErrorsNameTheSizes) {
               kernels::attention<float>(portable(), s, qkv, out, lse, small);
             }).find("bytes; 1 threads and 3 tokens want " + std::to_string(workspace.size())),
             std::string::npos);
-  for (const auto& [queries, kept] : {std::pair{7, 48}, {8, 47}, {0, 48}, {32, 48}}) {
-    std::vector<float> q(z(queries));
+  for (const auto& sizes : {std::pair{7, 48}, {8, 47}, {0, 48}, {32, 48}}) {
+    std::vector<float> q(z(sizes.first));
+    const auto kept = std::span(qkv).first(z(sizes.second));
     EXPECT_THAT(message_of<ShapeError>([&] {
-                  kernels::attention_of_last<float>(portable(), s, q, std::span(qkv).first(z(kept)),
-                                                    q, workspace);
+                  kernels::attention_of_last<float>(portable(), s, q, kept, q, workspace);
                 }),
                 testing::HasSubstr("wants keys_values of 48, and queries and out of 8 for each"));
   }

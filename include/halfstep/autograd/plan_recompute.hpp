@@ -193,8 +193,8 @@ template <class Front, class Layer, class Back>
 /// never means more recomputed FLOPs. Where several layers share a parameter the plan may leave
 /// bytes unused, because the unfinished gradient is taken to live through the whole sweep.
 ///
-/// Memory: none of the tensors' own. Cost: two dry passes, the planning (a few milliseconds for 24
-/// layers), one more dry pass, and tensor::arrange of its blocks.
+/// Memory: none of the tensors' own. Cost: two dry passes, the planning, one more dry pass, and
+/// tensor::arrange of the chosen plan's blocks: a millisecond in all for GPT-2's 12 layers.
 template <class Front, class Layer, class Back>
 [[nodiscard]] RecomputePlan plan_recompute(Runtime& runtime, const RecomputePlanOptions& options,
                                            const Front& front, std::span<const Layer> layers,
