@@ -51,11 +51,11 @@ struct Compute {
   }
 
   /// As parallel, but ranges are taken as workers come for them, so that a worker whose core is
-  /// shared or throttled gets less and the others do not wait for it: rounds of as many equal ranges
-  /// as there are workers, each round half of what is left, the last one all of it, when halves are
-  /// below `grain`. A body may be called several times on one worker, and which ranges that gets
-  /// depends on the moment: no result may, as none may depend on the number of threads. For work of
-  /// microseconds an item whose ranges cost little to begin; 50 ns a range.
+  /// shared or throttled gets less and the others do not wait for it: rounds of as many equal
+  /// ranges as there are workers, each round half of what is left, the last one all of it, when
+  /// halves are below `grain`. A body may be called several times on one worker, and which ranges
+  /// that gets depends on the moment: no result may, as none may depend on the number of threads.
+  /// For work of microseconds an item whose ranges cost little to begin; 50 ns a range.
   template <class Body>
   void share(std::int64_t count, std::int64_t grain, Body&& body) const {
     grain = std::max<std::int64_t>(grain, 1);
