@@ -541,7 +541,6 @@ Options resolve(std::span<const Given> flags) {
   }
   Options options;
   if (preset && !preset->empty()) apply_preset(options, *preset);
-  const int stride_of_preset = options.eval_stride;
   if (config) apply_json(options, json, *config);
   for (const Given& flag : flags) {
     if (flag.name == "config") continue;
@@ -550,7 +549,9 @@ Options resolve(std::span<const Given> flags) {
   }
   if (preset) options.preset = *preset;
   // A preset's stride is for its own context.
-  if (options.eval_stride == stride_of_preset) {
+  if (!json.contains("eval-stride") && std::ranges::none_of(flags, [](const Given& flag) {
+        return flag.name == "eval-stride";
+      })) {
     options.eval_stride = std::min(options.eval_stride, options.context);
   }
   check(options);

@@ -56,7 +56,7 @@ struct Compute {
   /// would be below `grain`, the last round is all of it. A body may be called several times on one
   /// worker, and which ranges that gets depends on the moment: no result may, as none may depend on
   /// the number of threads. For work of microseconds an item whose ranges cost little to begin; 50
-  /// ns a range.
+  /// to 110 ns a range.
   template <class Body>
   void share(std::int64_t count, std::int64_t grain, Body&& body) const {
     grain = std::max<std::int64_t>(grain, 1);
