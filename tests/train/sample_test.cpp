@@ -116,10 +116,10 @@ TEST(DrawToken, PicksWhatSortingTheWholeVocabularyPicks) {
       const double uniform = hs::core::uniform64(1, 2, i);
       logits[i] = static_cast<float>(12.0 * std::floor(steps * uniform) / steps);
     }
-    for (const int top_k : {0, 1, 40, 30000, 50256, 50257, 60000}) {
-      for (const double top_p : {1e-300, 1e-4, 0.3, 0.9, 0.999, 0x1.fffffffffffffp-1, 1.0}) {
+    for (const int top_k : {0, 1, 40, 50256, 60000}) {
+      for (const double top_p : {1e-300, 0.3, 0.9, 0x1.fffffffffffffp-1, 1.0}) {
         const hs::train::SampleOptions options{.temperature = 1, .top_k = top_k, .top_p = top_p};
-        for (const double uniform : {0.0, 0.37, 0x1.fffffffffffffp-1}) {
+        for (const double uniform : {0.37, 0x1.fffffffffffffp-1}) {
           ASSERT_EQ(draw_token<float>(logits, options, uniform),
                     drawn_of_all_sorted(logits, options, uniform))
               << steps << " steps, top_k " << top_k << ", top_p " << top_p << ", " << uniform;

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -54,7 +55,7 @@ struct LaunchOptions {
   int threads = 0;  ///< of each rank; 0: those this process may use, divided among the ranks
   std::int64_t arena_bytes =
       0;  ///< of shared memory for the buffers of each rank; a multiple of 128
-  std::int64_t common_bytes = 0;  ///< the same for those of all ranks together
+  std::int64_t common_bytes = 0;               ///< the same for those of all ranks together
   std::chrono::milliseconds timeout{300'000};  ///< of one wait for another rank
   std::vector<std::string> arguments{};        ///< of ranks' processes; none: those of this one
 };
@@ -238,6 +239,9 @@ template <class Body>
     }
     ranks[i].running = true;
     ranks[i].watch = File(static_cast<int>(syscall(SYS_pidfd_open, ranks[i].pid, 0)));
+    // It has ended, and SIGCHLD is ignored, so that nobody keeps its end: readable at once.
+    if (ranks[i].watch.number() < 0 && errno == ESRCH)
+      ranks[i].watch = File(eventfd(1, EFD_CLOEXEC));
     if (ranks[i].watch.number() < 0) {
       core::fail<MemoryError>("dist::launch: processes cannot be watched (pidfd_open: ",
                               std::strerror(errno), "). Linux 5.3 or later is needed.");
