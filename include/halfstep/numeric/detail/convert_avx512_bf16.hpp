@@ -17,32 +17,8 @@
 HALFSTEP_BEGIN_TARGET(AVX512_BF16)
 namespace halfstep::inline HALFSTEP_CONFIG::numeric::detail::convert_avx512_bf16 {
 
-inline constexpr int lanes = 16;
-using Word = std::uint32_t __attribute__((vector_size(4 * lanes)));
-using Integers = std::int32_t __attribute__((vector_size(4 * lanes)));
-using Floats = float __attribute__((vector_size(4 * lanes)));
-using Codes = std::uint16_t __attribute__((vector_size(2 * lanes)));
-using Halves = std::uint16_t __attribute__((vector_size(4 * lanes)));
-using SignedHalves = std::int16_t __attribute__((vector_size(4 * lanes)));
+#include <halfstep/numeric/detail/convert_avx512_vectors.inc>
 
-inline void stream(void* line, Word x) {
-  _mm512_stream_si512(static_cast<__m512i*>(line), (__m512i)x);
-}
-inline Word unpack(const std::uint8_t* p) {
-  return (Word)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-}
-// Instructions that pack keep to quarters of their registers: one permutation mends the order.
-inline Word pack(Word a, Word b) {
-  const __m512i order = _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0);
-  return (Word)_mm512_permutexvar_epi64(order, _mm512_packus_epi32((__m512i)a, (__m512i)b));
-}
-inline Word pack(Halves a, Halves b) {
-  const __m512i order = _mm512_set_epi64(7, 5, 3, 1, 6, 4, 2, 0);
-  return (Word)_mm512_permutexvar_epi64(order, _mm512_packus_epi16((__m512i)a, (__m512i)b));
-}
-inline Word load(const fp16* p) {
-  return (Word)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-}
 template <class Format>
 inline Word narrow(Word bits);
 
